@@ -1,0 +1,26 @@
+# dpscale: how data-parallel training scales, and why it stops. What is measured stands in config.yaml.
+#
+#   snakemake --cores 2             everything: trials, tables, figures
+#   snakemake --cores 2 plan        what would be measured, and how long it can take at most
+#   snakemake --cores 2 -n          what would run now
+#   snakemake --cores 2 <name>      one experiment, or tables, figures, prepare, or any single file of results/
+
+
+configfile: "config.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/trials.smk"
+include: "workflow/rules/report.smk"
+include: "workflow/rules/targets.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        rules.tables.input,
+        rules.figures.input,

@@ -1,0 +1,57 @@
+"""The records of one experiment -> its tables, as csv files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from dpscale.config import load_config
+from dpscale.errors import UserError
+from dpscale.plan import plan_trials
+from dpscale.record import RECORD, Record, read_steps, write_atomically
+from dpscale.tables import Measured, make_tables
+from dpscale.trial import Trial
+
+
+def measured(trial: Trial, results: Path, partial: bool) -> Measured:
+    """What there is of a planned trial.
+
+    Raises:
+        UserError: its record can't be read, or is missing and `partial` is not given.
+    """
+    path = results / trial.folder / RECORD
+    if not path.exists():
+        if partial:
+            return trial, None, None
+        raise UserError(f"{path}: missing; run snakemake, or take what is there: --config partial=true")
+    record = Record.read(path)
+    if record.status != "ok":
+        return trial, record, None
+    table = read_steps(path)
+    return trial, record, {name: table[name].to_numpy() for name in table.column_names}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("experiment")
+    parser.add_argument("--config", type=json.loads, required=True, help="the configuration, as JSON")
+    parser.add_argument("--results", type=Path, required=True, help="the results folder")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tables")
+    parser.add_argument("--partial", action="store_true", help="show what is not there as missing")
+    args = parser.parse_args()
+    try:
+        trials = plan_trials(load_config(args.config))[args.experiment]
+        tables = make_tables([measured(trial, args.results, args.partial) for trial in trials])
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        write_atomically(args.out / f"{name}.csv", table.to_csv(index=False).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

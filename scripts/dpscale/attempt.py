@@ -1,0 +1,135 @@
+"""One attempt at a trial: its lock, its folder of drafts, its processes, and what is said when it fails.
+
+Nothing that an attempt starts outlives it: the launching process adopts orphans (PR_SET_CHILD_SUBREAPER), ranks are
+killed when their parent dies (PR_SET_PDEATHSIG), and `end_descendants` leaves none behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+import psutil
+
+from dpscale.errors import UserError
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LOWEST_PORT = 10_000
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies. Linux only; elsewhere nothing is asked."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent died. Linux only."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def end_descendants(grace_s: float = 3.0) -> None:
+    """End every process below this one: TERM, and KILL for those that are still there after the grace time."""
+    for kill in (False, True):
+        descendants = psutil.Process().children(recursive=True)
+        for process in descendants:
+            try:
+                process.kill() if kill else process.terminate()
+            except psutil.NoSuchProcess:
+                continue
+        _, alive = psutil.wait_procs(descendants, timeout=grace_s)
+        if not alive and not psutil.Process().children():
+            return
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[Path]:
+    """Hold a trial's folder; yields an empty folder in it for drafts, gone afterwards. The kernel drops a dead lock.
+
+    Raises:
+        UserError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ".lock"
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise UserError(f"{folder}: process {lock.read().strip()} measures this trial right now; wait or end it") from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()} on {socket.gethostname()}\n")
+        lock.flush()
+        drafts = folder / ".attempt"
+        shutil.rmtree(drafts, ignore_errors=True)  # of an attempt that was killed
+        drafts.mkdir()
+        try:
+            yield drafts
+        finally:
+            shutil.rmtree(drafts, ignore_errors=True)
+            path.unlink()
+
+
+def free_port() -> int:
+    """A TCP port on loopback that nobody listens on, below the ephemeral range: no client socket can take it by chance."""
+    low = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    highest = int(low.read_text().split()[0]) if low.exists() else 32_768
+    for port in SystemRandom().sample(range(LOWEST_PORT, highest), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise UserError(f"no free TCP port among 100 tried from {LOWEST_PORT} to {highest}")
+
+
+def write_failure(drafts: Path, error: BaseException) -> None:
+    """Put down why this rank fails. The first such file is the cause; what follows are the others' lost connections."""
+    rank = os.environ.get("RANK", "?")
+    message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    failure = {"rank": rank, "when_ns": time.time_ns(), "message": message, "user_error": isinstance(error, UserError)}
+    (drafts / f"failure-{rank}.json").write_text(json.dumps(failure))
+
+
+def write_exit(drafts: Path, rank: int, exitcode: int) -> None:
+    """Put down, from the process that started it, how the first failing rank ended. Negative is a signal's number."""
+    (drafts / "exit.json").write_text(json.dumps({"rank": rank, "exitcode": exitcode}))
+
+
+def explain_failure(drafts: Path, exitcode: int) -> str:
+    """One line: the first failing rank, and its own error or the signal that killed it."""
+    exit_path = drafts / "exit.json"
+    first: dict[str, Any] | None = json.loads(exit_path.read_text()) if exit_path.exists() else None
+    if first and first["exitcode"] < 0:
+        name = signal.Signals(-first["exitcode"]).name
+        hint = ": out of memory is the usual cause" if name == "SIGKILL" else ""
+        return f"rank {first['rank']} was killed by {name}{hint}"
+    failures = [json.loads(path.read_text()) for path in drafts.glob("failure-*.json")]
+    if failures:
+        cause = min(failures, key=lambda failure: failure["when_ns"])
+        return cause["message"] if cause["user_error"] else f"rank {cause['rank']} failed with {cause['message']}"
+    if first:
+        return f"rank {first['rank']} ended with exit code {first['exitcode']}"
+    return f"the launcher ended with exit code {exitcode} before any rank did"
+
+
+def address_was_taken(drafts: Path) -> bool:
+    """Whether the attempt failed because somebody took its port between the choice and the bind."""
+    return any("EADDRINUSE" in path.read_text() for path in drafts.glob("failure-*.json"))

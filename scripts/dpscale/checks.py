@@ -1,0 +1,79 @@
+"""What must hold before a trial may leave a record: correctness gates speed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dpscale.strategies.base import Strategy
+from dpscale.trial import Trial
+from dpscale.world import World
+
+
+class CheckFailed(RuntimeError):
+    """The trial ran, but its times would mean nothing. No record is written."""
+
+
+def weights_agree(trial: Trial, strategy: Strategy, model: nn.Module, world: World) -> float | None:
+    """The largest difference between any rank's weights and rank 0's, relative to the largest weight.
+
+    A strategy that forgets to synchronise scales perfectly; ranks see different batches, so their weights give it away.
+
+    Returns:
+        None for a control, whose ranks are meant to differ.
+
+    Raises:
+        CheckFailed: on every rank, if it is above the strategy's `weights_rtol`.
+    """
+    if not strategy.exchanges_gradients:
+        return None
+    mine = torch.cat([parameter.detach().double().reshape(-1) for parameter in model.parameters()])
+    if world.size == 1:
+        return 0.0
+    first = mine.clone()
+    dist.broadcast(first, src=0)
+    largest = torch.stack([(mine - first).abs().max(), first.abs().max()])
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    difference = (largest[0] / largest[1].clamp(min=torch.finfo(torch.float64).tiny)).item()
+    if not difference <= strategy.weights_rtol:  # NaN is refused too
+        raise CheckFailed(
+            f"{trial.id}: ranks hold different weights after training (relative difference {difference:.2g}, allowed "
+            f"{strategy.weights_rtol:.2g}): strategy {trial.base!r} does not synchronise, so no record is written"
+        )
+    return difference
+
+
+def losses_are_finite(trial: Trial, losses: Iterable[float]) -> None:
+    """Raises CheckFailed: a diverged training measures the speed of NaN."""
+    for step, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            raise CheckFailed(f"{trial.id}: the loss of step {step} is {loss}; lower workload.optimizer.lr")
+
+
+class PrecisionObserver:
+    """The dtypes that a first step really uses, whatever was asked for. Its hooks remove themselves when they fire."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.seen: dict[str, str] = {}
+        parameters = list(model.parameters())
+        self.seen["weights"] = _name(parameters[0].dtype)
+        layer = next(module for module in model.modules() if any(True for _ in module.parameters(recurse=False)))
+        forward_hook = layer.register_forward_hook(lambda module, args, output: saw_output(output))
+        gradient_hook = parameters[0].register_post_accumulate_grad_hook(lambda parameter: saw_gradient(parameter))
+
+        def saw_output(output: torch.Tensor) -> None:
+            self.seen["compute"] = _name(output.dtype)
+            forward_hook.remove()
+
+        def saw_gradient(parameter: torch.Tensor) -> None:
+            if parameter.grad is not None:
+                self.seen["gradients"] = _name(parameter.grad.dtype)
+            gradient_hook.remove()
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,159 @@
+"""The typed configuration: shapes, types, ranges and spelling. What contradicts what is plan.py's to say.
+
+Unknown keys are refused at every level. `load_config` turns whatever pydantic finds into lines that name the key's
+path, the value and the remedy, so that a typing error costs a newcomer one look and no job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from dpscale.errors import ConfigError
+from dpscale.typed import Count, Name, Number, Strict, describe
+
+Device = Literal["cpu", "cuda"]
+Backend = Literal["auto", "gloo", "nccl"]
+Precision = Literal["fp32", "bf16"]
+
+# Named targets of the Snakefile: an experiment of that name could not be told from them.
+RESERVED_NAMES = {"all", "bench", "figures", "plan", "prepare", "records", "report", "tables", "trial"}
+
+
+class OptimizerConfig(Strict):
+    """One of torch.optim's, by its name in lower case."""
+
+    name: Literal["adadelta", "adam", "adamw", "sgd"] = Field("adadelta", description="which of torch.optim's")
+    lr: Number = Field(0.5, gt=0, description="learning rate; it is not scaled with the number of devices")
+    momentum: Number | None = Field(None, ge=0, lt=1, description="sgd only; null = 0")
+    weight_decay: Number = Field(0.0, ge=0, description="L2 penalty (decoupled for adamw)")
+
+
+class WorkloadConfig(Strict):
+    """What is trained, on what, by which rule: the same for every strategy of an experiment."""
+
+    model: str = Field("convnet", description="a row of MODELS")
+    model_options: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="options of that row, e.g. {dropout: false}"
+    )
+    dataset: str = Field("digits", description="a row of DATASETS")
+    train_samples: Count | None = Field(None, description="use only the first so many training samples; null = all")
+    test_samples: Count | None = Field(None, description="use only the first so many test samples; null = all")
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
+
+
+class BatchConfig(Strict):
+    """The batch rule: `per_device` keeps each device's share (weak scaling), `global` the whole (strong scaling)."""
+
+    per_device: Count | None = Field(None, description="samples per device and step: weak scaling")
+    global_: Count | None = Field(None, alias="global", description="samples per step in all: strong scaling")
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> BatchConfig:
+        if (self.per_device is None) == (self.global_ is None):
+            raise ValueError("give exactly one of per_device (weak scaling) and global (strong scaling)")
+        return self
+
+
+class StrategyConfig(Strict):
+    """A named variant of a row of STRATEGIES. Keys beyond these four are that row's own options."""
+
+    model_config = ConfigDict(extra="allow")
+
+    base: str | None = Field(None, description="the row of STRATEGIES; null = the variant's own name")
+    precision: Precision | None = Field(None, description="overrides the experiment's precision")
+    launchers: list[str] | None = Field(None, min_length=1, description="overrides the experiment's launchers")
+    topologies: list[str] | None = Field(None, min_length=1, description="overrides the experiment's topologies")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class ExperimentConfig(Strict):
+    """One workload under every strategy x launcher x topology that is listed and applies."""
+
+    workload: WorkloadConfig = Field(default_factory=WorkloadConfig)
+    device: Device = Field("cpu", description="where the models are trained")
+    backend: Backend = Field("auto", description="auto = nccl on cuda, gloo on the CPU")
+    precision: Precision = Field("fp32", description="fp32, or bf16 through torch.autocast")
+    strategies: dict[Name, StrategyConfig] = Field(min_length=1, description="name -> variant")
+    launchers: list[str] = Field(["spawn"], min_length=1, description="rows of LAUNCHERS")
+    topologies: list[str] = Field(min_length=1, description="nodes x devices_per_node, e.g. [1x1, 1x2]")
+    batch: BatchConfig
+    epochs: Count | None = Field(None, description="whole epochs, warm-up included; or give steps")
+    warmup_epochs: Count | None = Field(None, description="the first of these epochs, kept out of every result; default 1")
+    steps: Count | None = Field(None, description="optimiser steps, warm-up included, instead of epochs")
+    warmup_steps: Count | None = Field(None, description="the first of these steps, kept out of every result; default 10")
+    evaluate: bool = Field(True, description="evaluate the whole test set after each epoch (or after the steps)")
+    threads_per_rank: Count = Field(1, description="CPU threads of each rank, for every strategy and launcher alike")
+    loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")
+    repeats: Count = Field(3, description="separate launches of each cell; from 6 on there is a 95 % interval")
+    seed: int = Field(0, ge=0, description="seeds of repeat r are derived from seed + r")
+    timeout_s: Number = Field(1800.0, gt=0, description="a trial that runs longer is ended and fails")
+    collective_timeout_s: Number = Field(300.0, gt=0, description="a rank that waits longer for the others fails")
+
+    @field_validator("topologies", "launchers")
+    @classmethod
+    def _no_repetition(cls, values: list[str]) -> list[str]:
+        if repeated := sorted({value for value in values if values.count(value) > 1}):
+            raise ValueError(f"{', '.join(repeated)} listed more than once; keep one")
+        return values
+
+    @model_validator(mode="after")
+    def _epochs_or_steps(self) -> ExperimentConfig:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give exactly one of epochs and steps")
+        if self.epochs is None and self.warmup_epochs is not None:
+            raise ValueError("warmup_epochs goes with epochs; use warmup_steps beside steps")
+        if self.steps is None and self.warmup_steps is not None:
+            raise ValueError("warmup_steps goes with steps; use warmup_epochs beside epochs")
+        return self
+
+
+class DatasetConfig(Strict):
+    """Where a dataset's files lie. Prepared once into data_dir, then shared by all experiments."""
+
+    source: str | None = Field(None, description="folder of the dataset's files; not for digits and synthetic")
+    train_samples: Count | None = Field(None, description="synthetic only: how many training samples to make")
+    test_samples: Count | None = Field(None, description="synthetic only: how many test samples to make")
+
+
+class FigureConfig(Strict):
+    """How figures look. Changing these re-makes figures and nothing else."""
+
+    width_mm: Number = Field(180.0, ge=60, le=500, description="width of a figure")
+    font_size_pt: Number = Field(9.0, ge=5, le=24, description="size of all text but titles")
+    png_dpi: Count = Field(200, le=1200, description="resolution of the png files; svg and pdf are vector graphics")
+    palette: Literal["colorblind", "deep", "muted", "dark"] = Field("colorblind", description="one of seaborn's")
+
+
+class Config(Strict):
+    """All of config.yaml."""
+
+    results_dir: str = Field("results", min_length=1, description="everything that a run makes")
+    data_dir: str = Field("data", min_length=1, description="prepared datasets")
+    partial: bool = Field(False, description="tables and figures from what is there; start no trial")
+    datasets: dict[str, DatasetConfig] = Field(default_factory=dict, description="dataset -> where its files lie")
+    figures: FigureConfig = Field(default_factory=FigureConfig)
+    experiments: dict[Name, ExperimentConfig] = Field(min_length=1, description="name -> experiment")
+
+    @field_validator("experiments")
+    @classmethod
+    def _names_are_no_targets(cls, experiments: dict[str, ExperimentConfig]) -> dict[str, ExperimentConfig]:
+        if reserved := sorted(RESERVED_NAMES & experiments.keys()):
+            raise ValueError(f"{', '.join(reserved)}: the name of a target of the Snakefile; choose another")
+        return experiments
+
+
+def load_config(data: dict[str, Any], source: str = "config.yaml") -> Config:
+    """The typed form of a parsed configuration.
+
+    Raises:
+        ConfigError: one line per problem: `source: path = value: what is wrong; remedy`.
+    """
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{source}: {describe(item)}" for item in error.errors())) from None

@@ -1,0 +1,80 @@
+"""Evaluation by reducing sums: every test sample exactly once, for any number of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dpscale import measure
+from dpscale.record import Evaluation, Window
+from dpscale.training import Training
+from dpscale.workloads.loading import Loader, evaluation_indices
+from dpscale.world import World
+
+
+@dataclass(frozen=True)
+class RankEvaluation:
+    """One rank's own window, and sums over all ranks."""
+
+    window_s: Window
+    samples: int
+    correct: int
+    loss_sum: float
+
+
+def evaluate(test: Loader, training: Training, batch_size: int, world: World) -> RankEvaluation:
+    """Count and time one pass over the test set. All ranks call it together and get the same sums."""
+    model = training.plain_model
+    synchronize_buffers(model, world)
+    model.eval()
+    try:
+        sums, window_s = measure.time_call(lambda: _sums(test, training, batch_size, world), world)
+    finally:
+        model.train()
+    samples, correct, loss_sum = sums
+    return RankEvaluation(window_s, int(samples), int(correct), loss_sum)
+
+
+@torch.no_grad()
+def _sums(test: Loader, training: Training, batch_size: int, world: World) -> list[float]:
+    """(samples, correct, sum of losses) over all ranks: integers and float64, so that no order of adding shows."""
+    totals = torch.zeros(3, dtype=torch.float64, device=world.device)
+    # The plain model: ranks may have different numbers of batches, and a wrapper's forward may wait for the others.
+    for images, labels in test.batches(evaluation_indices(test.num_samples, batch_size, world.rank, world.size)):
+        with training.autocast:
+            output = training.plain_model(images)
+        losses = training.loss_function(output.float(), labels, reduction="none")
+        totals += torch.stack(
+            [
+                torch.tensor(len(labels), dtype=torch.float64, device=world.device),
+                (output.argmax(dim=1) == labels).sum().double(),
+                losses.double().sum(),
+            ]
+        )
+    if world.size > 1:
+        dist.all_reduce(totals)
+    return totals.tolist()
+
+
+def synchronize_buffers(model: nn.Module, world: World) -> None:
+    """Give every rank rank 0's buffers: batch norm's running statistics are each rank's own after a forward."""
+    if world.size > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+
+
+def merge(parts: list[RankEvaluation | None], same_weights: bool) -> Evaluation | None:
+    """[rank] -> the segment's evaluation. Sums over ranks with different weights belong to no model: left out."""
+    evaluated = [part for part in parts if part is not None]
+    if not evaluated:
+        return None
+    first = evaluated[0]
+    return Evaluation(
+        windows_s=[part.window_s for part in evaluated],
+        samples=first.samples,
+        correct=first.correct if same_weights else None,
+        loss=first.loss_sum / first.samples if same_weights else None,
+    )

@@ -1,0 +1,130 @@
+"""The only clock of a training step: every trial of every strategy is timed by `time_steps`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from dpscale.world import World
+from dpscale.workloads.loading import Batch
+
+# A step's time is split at four marks; each phase ends where the next begins, so they add up to the step.
+PHASES = ("data_wait", "forward", "backward", "optimizer")
+Result = TypeVar("Result")
+
+
+class Step(Protocol):
+    """One optimiser step in three calls, so that the clock can stand between them."""
+
+    def forward(self, batch: Batch) -> torch.Tensor: ...
+
+    def backward(self, loss: torch.Tensor) -> None: ...
+
+    def update(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """One rank's steps between two meetings of all ranks. Times in seconds of the machine's monotonic clock."""
+
+    started_s: float
+    ended_s: float
+    phase_times_s: list[tuple[float, ...]]  # [step][phase], in the order of PHASES
+    samples: list[int]  # [step], as the loader delivered them
+    losses: list[float]  # [step], mean over this rank's samples
+
+
+class _CpuMarks:
+    """Marks of the host's clock: on the CPU a call returns when its work is done."""
+
+    def __init__(self) -> None:
+        self.marks: list[float] = []
+
+    def set(self) -> None:
+        self.marks.append(time.perf_counter())
+
+    def differences_s(self) -> list[float]:
+        return [end - start for start, end in pairwise(self.marks)]
+
+
+class _CudaMarks:
+    """CUDA events in the stream: the host runs ahead, and draining the device at each mark would forbid overlap.
+
+    What lies between two events is the device's time, its idle time included: a data wait is seen as far as it really
+    holds up the device.
+    """
+
+    def __init__(self) -> None:
+        self.marks: list[torch.cuda.Event] = []
+
+    def set(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self.marks.append(event)
+
+    def differences_s(self) -> list[float]:
+        return [start.elapsed_time(end) / 1000 for start, end in pairwise(self.marks)]
+
+
+def time_steps(batches: Iterable[Batch], step: Step, world: World, num_steps: int) -> Interval:
+    """Run and time `num_steps` optimiser steps on this rank.
+
+    Ranks start together, or the first step would time the slowest start-up. The device is drained at the edges of the
+    interval only. The interval begins before the loader does: what an epoch costs includes starting its workers.
+
+    Raises:
+        RuntimeError: the loader delivered fewer batches.
+    """
+    marks = _CudaMarks() if world.device.type == "cuda" else _CpuMarks()
+    samples: list[int] = []
+    losses: list[torch.Tensor] = []
+    world.barrier()
+    world.synchronize()
+    started_s = time.perf_counter()
+    marks.set()
+    delivered = iter(batches)
+    for _ in range(num_steps):
+        batch = next(delivered, None)
+        if batch is None:
+            raise RuntimeError(f"the loader delivered {len(samples)} batches, {num_steps} were expected")
+        marks.set()
+        loss = step.forward(batch)
+        marks.set()
+        step.backward(loss)
+        marks.set()
+        step.update()
+        marks.set()
+        samples.append(len(batch[1]))
+        losses.append(loss.detach())
+    del delivered  # ends its workers inside the interval that started them
+    world.synchronize()
+    ended_s = time.perf_counter()
+    phases = [iter(marks.differences_s())] * len(PHASES)
+    return Interval(
+        started_s=started_s,
+        ended_s=ended_s,
+        phase_times_s=list(zip_longest(*phases)),
+        samples=samples,
+        losses=torch.stack(losses).double().tolist(),
+    )
+
+
+def time_call(function: Callable[[], Result], world: World) -> tuple[Result, tuple[float, float]]:
+    """The result of `function`, which all ranks call together, and when it started and ended on this rank, in s."""
+    world.barrier()
+    world.synchronize()
+    started_s = time.perf_counter()
+    result = function()
+    world.synchronize()
+    return result, (started_s, time.perf_counter())
+
+
+def as_columns(interval: Interval) -> dict[str, list[Any]]:
+    """The interval's steps, a list per column: `<phase>_s`, samples, loss."""
+    times = {f"{phase}_s": [row[index] for row in interval.phase_times_s] for index, phase in enumerate(PHASES)}
+    return {**times, "samples": interval.samples, "loss": interval.losses}

@@ -1,0 +1,157 @@
+"""Pure arithmetic on records: every rate and share in the results is computed here and nowhere else.
+
+Rates are sums over sums. `steps` are the columns of steps.parquet as numpy arrays, one row per rank and step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dpscale.record import Evaluation, Record, Segment, Window
+
+Steps = Mapping[str, np.ndarray]
+PHASES = ("data_wait_s", "forward_s", "backward_s", "optimizer_s")
+FLAG_OTHERS_ABOVE_PERCENT = 5.0
+MIB = 1024 * 1024
+
+
+def slowest_s(windows: list[Window]) -> float:
+    """What all ranks do together takes as long as its slowest rank."""
+    return max(end - start for start, end in windows)
+
+
+def training_time_s(segments: list[Segment]) -> float:
+    return sum(slowest_s(segment.windows_s) for segment in segments)
+
+
+def throughput_samples_per_s(record: Record) -> float:
+    """Delivered training samples of all ranks per second of training."""
+    segments = record.timed_segments
+    return sum(sum(segment.samples) for segment in segments) / training_time_s(segments)
+
+
+def epoch_time_s(record: Record) -> float:
+    """Training time of one epoch: the mean of the timed epochs, or steps_per_epoch x the mean of the timed steps."""
+    segments = record.timed_segments
+    if record.trial.epochs is not None:
+        return training_time_s(segments) / len(segments)
+    assert record.steps_per_epoch is not None
+    return record.steps_per_epoch * training_time_s(segments) / sum(segment.num_steps for segment in segments)
+
+
+def epoch_time_source(record: Record) -> str:
+    if record.trial.epochs is not None:
+        return "measured"
+    return f"from {sum(segment.num_steps for segment in record.timed_segments)} steps"
+
+
+def step_time_s(steps: Steps) -> float:
+    """Median over timed steps of the slowest rank's time: a synchronous step ends when its last rank does."""
+    return float(np.median(_by_step(steps, sum(steps[phase] for phase in PHASES)).max(axis=1)))
+
+
+def phase_times_s(steps: Steps) -> dict[str, float]:
+    """Phase -> its mean over timed steps and ranks, in seconds; they add up to the mean step."""
+    timed = ~steps["warmup"]
+    return {phase: float(steps[phase][timed].mean()) for phase in PHASES}
+
+
+def loss_by_step(steps: Steps) -> list[dict[str, float | int]]:
+    """Every step's loss over the whole global batch, and the samples seen up to and with it, warm-up included."""
+    everything = {**steps, "warmup": np.zeros(len(steps["warmup"]), bool)}
+    samples = _by_step(everything, steps["samples"])
+    losses = (_by_step(everything, steps["loss"]) * samples).sum(axis=1) / samples.sum(axis=1)
+    seen = samples.sum(axis=1).cumsum()
+    segments = _by_step(everything, steps["segment"])[:, 0]
+    return [
+        {"segment": int(segment), "step": step, "samples_seen": int(count), "loss": float(loss)}
+        for step, (segment, count, loss) in enumerate(zip(segments, seen, losses, strict=True))
+    ]
+
+
+def _by_step(steps: Steps, values: np.ndarray) -> np.ndarray:
+    """Values of the timed steps as (steps, ranks)."""
+    timed = ~steps["warmup"]
+    order = np.lexsort((steps["rank"][timed], steps["step"][timed], steps["segment"][timed]))
+    return values[timed][order].reshape(-1, len(np.unique(steps["rank"])))
+
+
+def evaluations(record: Record) -> list[Evaluation]:
+    return [segment.evaluation for segment in record.timed_segments if segment.evaluation is not None]
+
+
+def evaluation_time_s(record: Record) -> float | None:
+    """Mean time of one evaluation of the whole test set."""
+    found = evaluations(record)
+    return sum(slowest_s(item.windows_s) for item in found) / len(found) if found else None
+
+
+def evaluation_throughput_samples_per_s(record: Record) -> float | None:
+    found = evaluations(record)
+    return sum(item.samples for item in found) / sum(slowest_s(item.windows_s) for item in found) if found else None
+
+
+def final_accuracy(record: Record) -> float | None:
+    """Share of the test set that is right after the last segment; None where ranks hold different weights."""
+    found = evaluations(record)
+    if not found or found[-1].correct is None:
+        return None
+    return found[-1].correct / found[-1].samples
+
+
+def utilization_percent(record: Record) -> float | None:
+    """How busy the devices were in the timed segments.
+
+    On CUDA the mean over devices of NVML's utilisation: the share of time in which any kernel ran. On a CPU the ranks'
+    CPU time over what their threads could have used, ranks x threads x time; helper threads can lift it above 100.
+    """
+    if record.trial.device == "cuda":
+        values = [facts.gpu_utilization_percent for facts in record.ranks]
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known and len(known) == len(values) else None
+    used_s = sum(facts.cpu_time_s for facts in record.ranks)
+    threads = sum(facts.threads for facts in record.ranks)
+    return 100 * used_s / (threads * training_time_s(record.timed_segments))
+
+
+def cpu_percent_per_rank(record: Record) -> float:
+    """Mean over ranks of CPU time over time: 100 is one core kept busy."""
+    used_s = sum(facts.cpu_time_s for facts in record.ranks)
+    return 100 * used_s / (len(record.ranks) * training_time_s(record.timed_segments))
+
+
+def others_cpu_percent(record: Record) -> float | None:
+    """What processes other than the ranks used of the usable CPUs while the trial was timed. One machine only."""
+    if record.machine_cpu_time_s is None or record.trial.nodes > 1:
+        return None
+    others_s = record.machine_cpu_time_s - sum(facts.cpu_time_s for facts in record.ranks)
+    available_s = record.environment["usable_cpus"] * training_time_s(record.timed_segments)
+    return max(0.0, 100 * others_s / available_s)
+
+
+def peak_memory_MiB(record: Record, kind: str) -> float | None:
+    """The largest rank's peak in MiB; kind is "memory" (resident), "allocated" or "reserved" (CUDA)."""
+    values = [getattr(facts, f"peak_{kind}_bytes") for facts in record.ranks]
+    return None if any(value is None for value in values) else max(values) / MIB
+
+
+def scaling_efficiency(speedup: float, devices: int) -> float:
+    """X(N) / (N X(1)): 1 is linear scaling, weak or strong."""
+    return speedup / devices
+
+
+def warnings(record: Record) -> list[str]:
+    """What a reader must know before trusting the record's times."""
+    found = []
+    if record.oversubscribed:
+        trial = record.trial
+        found.append(
+            f"oversubscribed: {trial.ranks_per_node} ranks x {trial.threads_per_rank} threads on "
+            f"{record.environment['usable_cpus']} usable CPUs"
+        )
+    others = others_cpu_percent(record)
+    if others is not None and others > FLAG_OTHERS_ABOVE_PERCENT:
+        found.append(f"other processes used {others:.0f} % of the CPUs")
+    return found

@@ -1,0 +1,250 @@
+"""Config -> the list of trials, and the contradictions between its keys.
+
+From the config alone, so that the plan is the same on a login node, a compute node and a laptop. What depends on the
+machine (GPUs, packages, a compiler) is probed by the trial where it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dpscale.config import Config, DatasetConfig, ExperimentConfig, StrategyConfig
+from dpscale.errors import ConfigError, suggest
+from dpscale.launchers import LAUNCHERS
+from dpscale.strategies import STRATEGIES
+from dpscale.strategies.base import Strategy
+from dpscale.trial import Topology, Trial
+from dpscale.typed import Strict, validated
+from dpscale.workloads.datasets import DATASETS
+from dpscale.workloads.models import MODELS
+
+DEFAULT_WARMUP_EPOCHS = 1
+DEFAULT_WARMUP_STEPS = 10
+
+
+def plan_trials(config: Config, source: str = "config.yaml") -> dict[str, list[Trial]]:
+    """Experiment -> its trials: repeat by repeat, so that a drift of the machine touches all cells alike.
+
+    Raises:
+        ConfigError: one line for each contradiction, with the key's path, its value and the remedy.
+    """
+    problems = list(_dataset_problems(config.datasets))
+    plans = {}
+    for name, experiment in config.experiments.items():
+        found = list(_problems(f"experiments.{name}", experiment, config.datasets))
+        problems += found
+        if not found:
+            plans[name] = list(_trials(name, experiment))
+    if problems:
+        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
+    return plans
+
+
+def upper_bound_device_hours(trials: list[Trial]) -> float:
+    """Devices x time limit, summed: no run of the plan can take more."""
+    return sum(trial.devices * trial.timeout_s for trial in trials) / 3600
+
+
+def _dataset_problems(datasets: dict[str, DatasetConfig]) -> Iterator[str]:
+    for name, settings in datasets.items():
+        place = f"datasets.{name}"
+        row = DATASETS.get(name)
+        if row is None:
+            yield f"{place}: unknown dataset; {suggest(name, DATASETS)}"
+        elif settings.source is not None and not row.needs_source:
+            yield f"{place}.source = {settings.source!r}: {name} is made from no files; remove this key"
+        elif name != "synthetic" and (settings.train_samples or settings.test_samples):
+            yield f"{place}: only synthetic can be made in any size; use workload.train_samples to use a part of {name}"
+
+
+def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
+    yield from _workload_problems(f"{place}.workload", experiment, datasets)
+    if experiment.backend == "nccl" and experiment.device == "cpu":
+        yield f"{place}.backend = 'nccl': NCCL moves data between GPUs; use auto or gloo with device: cpu"
+    unit, total, warmup = _duration(experiment)
+    if warmup >= total:
+        yield f"{place}.warmup_{unit} = {warmup}: leaves nothing of {unit} = {total} to measure; raise {unit}"
+    topologies = yield from _topologies(f"{place}.topologies", experiment.topologies)
+    yield from _unknown(f"{place}.launchers", "launcher", experiment.launchers, LAUNCHERS)
+    for name, variant in experiment.strategies.items():
+        yield from _variant_problems(f"{place}.strategies.{name}", name, variant, topologies)
+    yield from _batch_problems(place, experiment, topologies, datasets)
+
+
+def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
+    workload = experiment.workload
+    model, dataset = MODELS.get(workload.model), DATASETS.get(workload.dataset)
+    yield from _unknown(f"{place}.model", "model", [workload.model], MODELS)
+    yield from _unknown(f"{place}.dataset", "dataset", [workload.dataset], DATASETS)
+    if model is not None:
+        yield from _option_problems(model.options, workload.model_options, f"{place}.model_options")
+    if dataset is not None:
+        settings = datasets.get(workload.dataset, DatasetConfig())
+        if dataset.needs_source and settings.source is None:
+            yield f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source"
+        for split, limit, count in zip(
+            ("train", "test"), (workload.train_samples, workload.test_samples), dataset.counts(settings), strict=True
+        ):
+            if limit is not None and limit > count:
+                yield f"{place}.{split}_samples = {limit}: {workload.dataset} has {count}; use at most that"
+    if model is not None and dataset is not None:
+        if model.sample_shape != dataset.sample_shape:
+            yield (
+                f"{place}.dataset = {workload.dataset!r}: images of {dataset.sample_shape}, but model "
+                f"{workload.model!r} takes {model.sample_shape}; choose another of the two"
+            )
+    if workload.optimizer.momentum is not None and workload.optimizer.name != "sgd":
+        yield f"{place}.optimizer.momentum = {workload.optimizer.momentum}: only sgd has it; remove it or use name: sgd"
+
+
+def _variant_problems(place: str, name: str, variant: StrategyConfig, topologies: list[Topology]) -> Iterator[str]:
+    base = variant.base or name
+    row = STRATEGIES.get(base)
+    if row is None:
+        key = f"{place}.base = {base!r}" if variant.base else place
+        remedy = "" if variant.base else "; a name of your own needs base: and one of these"
+        yield f"{key}: unknown strategy {base!r}; {suggest(base, STRATEGIES)}{remedy}"
+        return
+    known = {*StrategyConfig.model_fields, *row.options.model_fields}
+    for key in variant.options.keys() - known:
+        yield f"{place}: unknown key {key!r}: {suggest(key, sorted(known))}"
+    if variant.options.keys() <= known:
+        yield from _option_problems(row.options, variant.options, place)
+    yield from _unknown(f"{place}.launchers", "launcher", variant.launchers or [], LAUNCHERS)
+    own = topologies
+    if variant.topologies is not None:
+        own = yield from _topologies(f"{place}.topologies", variant.topologies)
+    if own and not any(_applies(row, topology) for topology in own):
+        yield f"{place}: {base} applies to none of the topologies {', '.join(map(str, own))}; {_applies_to(row)}"
+
+
+def _batch_problems(
+    place: str, experiment: ExperimentConfig, topologies: list[Topology], datasets: dict[str, DatasetConfig]
+) -> Iterator[str]:
+    workload = experiment.workload
+    if workload.dataset not in DATASETS:
+        return
+    counts = DATASETS[workload.dataset].counts(datasets.get(workload.dataset, DatasetConfig()))
+    available = workload.train_samples or counts[0]
+    for topology in topologies:
+        n = topology.devices
+        if experiment.batch.global_ is not None and experiment.batch.global_ % n:
+            yield (
+                f"{place}.batch.global = {experiment.batch.global_}: does not divide by the {n} devices of topology "
+                f"{topology}; choose a multiple of {n}"
+            )
+            continue
+        batch = _batch_size_per_device(experiment, topology)
+        if batch * n > available:
+            yield (
+                f"{place}.batch: {n} devices x {batch} samples need {batch * n} training samples for one step on "
+                f"{topology}, {workload.dataset} has {available} here; use a smaller batch or fewer devices"
+            )
+
+
+def _unknown(place: str, what: str, names: list[str], table: dict[str, Any]) -> Iterator[str]:
+    for name in names:
+        if name not in table:
+            yield f"{place}: unknown {what} {name!r}; {suggest(name, table)}"
+
+
+def _option_problems(model: type[Strict], options: dict[str, Any], place: str) -> Iterator[str]:
+    try:
+        validated(model, options, place)
+    except ConfigError as error:
+        yield from str(error).splitlines()
+
+
+def _topologies(place: str, texts: list[str]) -> Iterator[Any]:
+    """Yields problems, returns the topologies that are well written."""
+    good = []
+    for text in texts:
+        try:
+            topology = Topology.parse(text)
+        except ValueError as error:
+            yield f"{place}: {error}"
+            continue
+        good.append(topology)
+    return good
+
+
+def _applies(row: Strategy, topology: Topology) -> bool:
+    if row.single_process and topology.nodes > 1:
+        return False
+    return row.min_devices <= topology.devices <= (row.max_devices or topology.devices)
+
+
+def _applies_to(row: Strategy) -> str:
+    if row.max_devices is not None:
+        return f"it needs {row.min_devices} to {row.max_devices} devices" if row.max_devices > 1 else "it needs 1x1"
+    return f"it needs at least {row.min_devices} devices" + (" on one node" if row.single_process else "")
+
+
+def _duration(experiment: ExperimentConfig) -> tuple[str, int, int]:
+    """(unit, total, warm-up)."""
+    if experiment.epochs is not None:
+        default = DEFAULT_WARMUP_EPOCHS
+        return "epochs", experiment.epochs, default if experiment.warmup_epochs is None else experiment.warmup_epochs
+    default = DEFAULT_WARMUP_STEPS
+    return "steps", experiment.steps or 0, default if experiment.warmup_steps is None else experiment.warmup_steps
+
+
+def _batch_size_per_device(experiment: ExperimentConfig, topology: Topology) -> int:
+    if experiment.batch.per_device is not None:
+        return experiment.batch.per_device
+    assert experiment.batch.global_ is not None  # the config says exactly one
+    return experiment.batch.global_ // topology.devices
+
+
+def _launchers(experiment: ExperimentConfig, variant: StrategyConfig, row: Strategy) -> list[str]:
+    launchers = variant.launchers or experiment.launchers
+    if row.launchers is not None:
+        launchers = [launcher for launcher in launchers if launcher in row.launchers]
+    # one process is the same process, whoever starts it
+    return launchers[:1] if row.single_process else launchers
+
+
+def _trials(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
+    unit, total, warmup = _duration(experiment)
+    workload = experiment.workload
+    default_backend = "nccl" if experiment.device == "cuda" else "gloo"
+    for repeat in range(experiment.repeats):
+        for strategy, variant in experiment.strategies.items():
+            base = variant.base or strategy
+            row = STRATEGIES[base]
+            topologies = [Topology.parse(text) for text in variant.topologies or experiment.topologies]
+            for topology in sorted(topology for topology in topologies if _applies(row, topology)):
+                for launcher in _launchers(experiment, variant, row):
+                    yield Trial(
+                        experiment=name,
+                        strategy=strategy,
+                        base=base,
+                        options=variant.options,
+                        launcher=launcher,
+                        nodes=topology.nodes,
+                        devices_per_node=topology.devices_per_node,
+                        world_size=1 if row.single_process else topology.devices,
+                        repeat=repeat,
+                        device=experiment.device,
+                        backend=default_backend if experiment.backend == "auto" else experiment.backend,
+                        precision=variant.precision or experiment.precision,
+                        model=workload.model,
+                        model_options=dict(workload.model_options),
+                        dataset=workload.dataset,
+                        train_samples=workload.train_samples,
+                        test_samples=workload.test_samples,
+                        optimizer=workload.optimizer.model_dump(),
+                        scaling="weak" if experiment.batch.per_device is not None else "strong",
+                        batch_size_per_device=_batch_size_per_device(experiment, topology),
+                        epochs=total if unit == "epochs" else None,
+                        warmup_epochs=warmup if unit == "epochs" else None,
+                        steps=total if unit == "steps" else None,
+                        warmup_steps=warmup if unit == "steps" else None,
+                        evaluate=experiment.evaluate,
+                        threads_per_rank=experiment.threads_per_rank,
+                        loader_workers=experiment.loader_workers,
+                        seed=experiment.seed + repeat,
+                        timeout_s=experiment.timeout_s,
+                        collective_timeout_s=experiment.collective_timeout_s,
+                    )

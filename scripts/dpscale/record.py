@@ -1,0 +1,188 @@
+"""What a trial leaves: raw times and the facts needed to trust them. No rates: see metrics.py.
+
+Two files: record.json, and beside it steps.parquet with every rank's every step. record.json is written last and holds
+the digest of the other, so that a pair is whole or is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dpscale.errors import UserError
+from dpscale.trial import Trial
+from dpscale.workloads.arrays import sha256_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# 1: first format
+FORMAT_VERSION = 1
+RECORD, STEPS = "record.json", "steps.parquet"
+
+Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The whole test set, once. `correct` and `loss` are null where ranks hold different weights."""
+
+    windows_s: list[Window]  # [rank]
+    samples: int  # counted over all ranks
+    correct: int | None
+    loss: float | None  # mean over all samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Steps between two meetings of all ranks: an epoch, or the warm-up steps, or the timed steps."""
+
+    warmup: bool
+    windows_s: list[Window]  # [rank], of the training steps
+    samples: list[int]  # [rank], as the loader delivered them
+    num_steps: int
+    evaluation: Evaluation | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFacts:
+    """One process. CPU time is that of the timed segments; memory is the peak of its whole life."""
+
+    rank: int
+    host: str
+    device_uuids: list[str]
+    cpu_time_s: float
+    peak_memory_bytes: int
+    peak_allocated_bytes: int | None  # CUDA: by tensors, and ...
+    peak_reserved_bytes: int | None  # ... by torch's caching allocator; null on a CPU
+    gpu_utilization_percent: float | None  # mean over its devices and the timed segments; null where not measured
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One trial, measured or not. Raises UserError where its parts contradict each other."""
+
+    trial: Trial
+    status: Literal["ok", "unavailable"]
+    reason: str | None  # why it is not ok
+    environment: dict[str, Any] = field(default_factory=dict)
+    launch: dict[str, Any] = field(default_factory=dict)  # command, start and end: what only the launching process knows
+    segments: list[Segment] = field(default_factory=list)
+    ranks: list[RankFacts] = field(default_factory=list)
+    steps_per_epoch: int | None = None
+    machine_cpu_time_s: float | None = None  # of all processes of rank 0's machine, over the timed segments
+    oversubscribed: bool | None = None  # more threads than usable CPUs
+    effective_precision: dict[str, str] = field(default_factory=dict)  # dtypes that were seen, not asked for
+    weights_max_difference: float | None = None  # between ranks, after training; null if they exchange nothing
+    steps_sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.status == "ok") != (self.reason is None):
+            raise UserError(f"{self.trial.id}: a record that is not ok gives its reason, and only such a one")
+        if self.status != "ok":
+            return
+        n = self.trial.world_size
+        if [facts.rank for facts in self.ranks] != list(range(n)):
+            raise UserError(f"{self.trial.id}: facts of ranks {[facts.rank for facts in self.ranks]}, {n} expected")
+        for index, segment in enumerate(self.segments):
+            if not len(segment.windows_s) == len(segment.samples) == n:
+                raise UserError(f"{self.trial.id}: segment {index} has not one time of each of {n} ranks")
+            for rank, (start, end) in enumerate(segment.windows_s):
+                if not (math.isfinite(start) and math.isfinite(end) and start < end):
+                    raise UserError(f"{self.trial.id}: rank {rank} of segment {index} took {end - start} s")
+        if not self.timed_segments:
+            raise UserError(f"{self.trial.id}: nothing but warm-up was measured")
+
+    @property
+    def timed_segments(self) -> list[Segment]:
+        return [segment for segment in self.segments if not segment.warmup]
+
+    def write(self, folder: Path) -> None:
+        """Write record.json under a temporary name, sync it, rename it: whole or not there."""
+        data = {"format_version": FORMAT_VERSION, **asdict(self)}
+        text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+        write_atomically(folder / RECORD, text.encode())
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """The record in a record.json.
+
+        Raises:
+            UserError: unreadable, of another format, or its steps.parquet is not the one it was written with.
+        """
+        remedy = f"delete {path.parent} and run the same command again"
+        try:
+            data = json.loads(path.read_text())
+            if (found := data.pop("format_version")) != FORMAT_VERSION:
+                raise UserError(f"{path}: format {found}, this code reads {FORMAT_VERSION}; {remedy}")
+            record = cls(**_typed(data))
+        except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}: not a whole record ({type(error).__name__}: {error}); {remedy}") from None
+        steps = path.with_name(STEPS)
+        if record.status == "ok" and (not steps.is_file() or sha256_of(steps) != record.steps_sha256):
+            raise UserError(f"{steps}: missing, cut or not of this record; {remedy}")
+        return record
+
+
+def _typed(data: dict[str, Any]) -> dict[str, Any]:
+    def window(pair: list[float]) -> Window:
+        start, end = pair
+        return start, end
+
+    def segment(item: dict[str, Any]) -> Segment:
+        evaluation = item["evaluation"]
+        if evaluation is not None:
+            evaluation = Evaluation(**{**evaluation, "windows_s": [window(pair) for pair in evaluation["windows_s"]]})
+        return Segment(**{**item, "windows_s": [window(pair) for pair in item["windows_s"]], "evaluation": evaluation})
+
+    return {
+        **data,
+        "trial": Trial(**data["trial"]),
+        "segments": [segment(item) for item in data["segments"]],
+        "ranks": [RankFacts(**item) for item in data["ranks"]],
+    }
+
+
+STEP_COLUMNS = ("segment", "warmup", "rank", "step", "data_wait_s", "forward_s", "backward_s", "optimizer_s", "samples", "loss")
+
+
+def write_steps(path: Path, columns: dict[str, list[Any]]) -> str:
+    """Write steps.parquet: a row per rank and step, STEP_COLUMNS; returns its sha256."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"warmup": pa.bool_()} | {name: pa.int32() for name in ("segment", "rank", "step", "samples")}
+    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in STEP_COLUMNS])
+    temporary = path.with_name(f".{path.name}.partial")
+    pq.write_table(pa.table({name: columns.get(name, []) for name in STEP_COLUMNS}, schema=schema), temporary)
+    _sync(temporary)
+    temporary.rename(path)
+    return sha256_of(path)
+
+
+def read_steps(record_path: Path) -> pyarrow.Table:
+    """The steps beside a record.json, as written by `write_steps`."""
+    import pyarrow.parquet as pq
+
+    return pq.read_table(record_path.with_name(STEPS))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file appears under its name only when all of it is on the disk."""
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        temporary.write_bytes(content)
+        _sync(temporary)
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

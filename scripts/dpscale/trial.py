@@ -1,0 +1,133 @@
+"""One trial: everything that decides a single measurement. Importable without torch."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, get_type_hints
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True, order=True)
+class Topology:
+    """nodes x devices_per_node. N, the number of devices, is their product."""
+
+    nodes: int
+    devices_per_node: int
+
+    @property
+    def devices(self) -> int:
+        return self.nodes * self.devices_per_node
+
+    def __str__(self) -> str:
+        return f"{self.nodes}x{self.devices_per_node}"
+
+    @classmethod
+    def parse(cls, text: str) -> Topology:
+        """Raises ValueError: not two counts with an x between them."""
+        match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+        if match is None:
+            raise ValueError(f"{text!r} is no topology; write nodes x devices_per_node, such as 1x1 or 2x4")
+        return cls(int(match[1]), int(match[2]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One launch of one strategy on one topology, measured once. Fields are checked where they are planned."""
+
+    experiment: str
+    strategy: str  # the variant's name, as the tables show it
+    base: str  # the row of STRATEGIES behind it
+    options: Options  # of that row
+    launcher: str
+    nodes: int
+    devices_per_node: int
+    world_size: int  # processes: the number of devices, or 1 for a single-process strategy
+    repeat: int  # 0-based
+    device: str
+    backend: str
+    precision: str
+    model: str
+    model_options: Options
+    dataset: str
+    train_samples: int | None  # the first so many; None = all
+    test_samples: int | None
+    optimizer: Options  # name, lr and the rest of the config's optimizer
+    scaling: str  # "weak": the batch per device is fixed; "strong": the global batch is
+    batch_size_per_device: int
+    epochs: int | None  # whole epochs, warm-up included ...
+    warmup_epochs: int | None
+    steps: int | None  # ... or steps
+    warmup_steps: int | None
+    evaluate: bool
+    threads_per_rank: int
+    loader_workers: int
+    seed: int  # of this repeat
+    timeout_s: float
+    collective_timeout_s: float
+
+    @property
+    def topology(self) -> Topology:
+        return Topology(self.nodes, self.devices_per_node)
+
+    @property
+    def devices(self) -> int:
+        return self.topology.devices
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.world_size // self.nodes
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples per optimiser step, summed over devices."""
+        return self.batch_size_per_device * self.devices
+
+    @property
+    def batch_size_per_rank(self) -> int:
+        """Samples that one process loads per step: nn.DataParallel's one process feeds all devices."""
+        return self.global_batch_size // self.world_size
+
+    @property
+    def cell(self) -> str:
+        """strategy/launcher/topology: what repeats have in common."""
+        return f"{self.strategy}/{self.launcher}/{self.topology}"
+
+    @property
+    def id(self) -> str:
+        return f"{self.experiment}/{self.cell}/r{self.repeat}"
+
+    @property
+    def folder(self) -> PurePosixPath:
+        """Where its files lie, below results_dir."""
+        return PurePosixPath(self.experiment, "trials", self.strategy, self.launcher, str(self.topology), f"r{self.repeat}")
+
+    def to_args(self) -> list[str]:
+        """Command line of this trial; a field that is None is left out. `from_args` is its inverse."""
+        arguments = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                text = json.dumps(value, sort_keys=True) if isinstance(value, dict | bool) else str(value)
+                arguments.append(f"--{field.name.replace('_', '-')}={text}")
+        return arguments
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        group = parser.add_argument_group("the trial")
+        hints = get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            optional = hints[field.name] in (int | None, float | None)
+            kind = {int: int, float: float, int | None: int}.get(hints[field.name], str)
+            if hints[field.name] in (Options, bool):
+                kind = json.loads
+            group.add_argument(f"--{field.name.replace('_', '-')}", type=kind, required=not optional)
+
+    @classmethod
+    def from_args(cls, args: argparse.Namespace) -> Trial:
+        return cls(**{field.name: getattr(args, field.name) for field in dataclasses.fields(cls)})

@@ -1,0 +1,73 @@
+"""The base of everything typed that a user writes: configs, and the options that a table's row takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from dpscale.errors import ConfigError, suggest
+
+
+def _number(value: Any) -> Any:
+    """YAML 1.1 reads 1e-3 as text; take it as the number that it is."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]+$")]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Strict(BaseModel):
+    """No unknown keys, no silent conversions, no later change."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys_only(cls, data: Any) -> Any:
+        if data is None:  # `ddp:` with nothing behind it means all defaults
+            return {}
+        if isinstance(data, dict) and cls.model_config.get("extra") == "forbid":
+            valid = [field.alias or name for name, field in cls.model_fields.items()]
+            unknown = [key for key in data if key not in valid]
+            if unknown:
+                raise ValueError("; ".join(f"unknown key {key!r}: {suggest(key, valid)}" for key in unknown))
+        return data
+
+
+Model = TypeVar("Model", bound=Strict)
+
+
+def validated(model: type[Model], data: dict[str, Any], place: str) -> Model:
+    """`data` as `model`, for the options that a row of a table types itself.
+
+    Raises:
+        ConfigError: one line per problem, each path beginning with `place`.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(describe(item, place) for item in error.errors())) from None
+
+
+def describe(item: Any, place: str = "") -> str:
+    path = ".".join([place] * bool(place) + [str(part) for part in item["loc"] if part != "[key]"])
+    value = item["input"]
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "string_pattern_mismatch":
+        message = "names are two or more of a-z, 0-9 and _, beginning with a letter"
+    elif item["type"] == "literal_error":
+        valid = re.findall(r"'([^']*)'", item["ctx"]["expected"])
+        message = f"not known: {suggest(value, valid)}"
+    elif item["type"] == "missing":
+        return f"{path}: this key is required"
+    shown = "" if isinstance(value, dict | list | BaseModel) else f" = {value!r}"
+    return f"{path or 'top level'}{shown}: {message[:1].lower()}{message[1:]}"

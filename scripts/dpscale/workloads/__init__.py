@@ -1,0 +1,1 @@
+"""What is trained, and on what: the MODELS and DATASETS tables, the prepared form of a dataset, exact sharding."""

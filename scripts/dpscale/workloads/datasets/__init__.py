@@ -1,0 +1,11 @@
+"""DATASETS: the one table. A dataset is a ROW in a module beside this file, named here."""
+
+from dpscale.workloads.datasets import digits, idx, synthetic
+from dpscale.workloads.datasets.base import Dataset
+
+DATASETS: dict[str, Dataset] = {
+    "digits": digits.ROW,
+    "mnist": idx.MNIST,
+    "fashion_mnist": idx.FASHION_MNIST,
+    "synthetic": synthetic.ROW,
+}

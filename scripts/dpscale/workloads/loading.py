@@ -1,0 +1,122 @@
+"""Batches: which samples each rank sees, and how they reach its device. Vectorised: no Python per sample.
+
+Sharding is defined on global batches: batch k of an epoch is the same set of samples for every world size, and rank r
+takes the r-th of N equal parts of it. So N ranks x b samples train on exactly what one rank x N b samples would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from dpscale.errors import UserError
+from dpscale.trial import Trial
+from dpscale.workloads.arrays import open_split, read_manifest
+
+Batch = tuple[torch.Tensor, torch.Tensor]  # images (b, C, H, W) float32, labels (b,) int64, on the rank's device
+
+
+def training_indices(
+    num_samples: int, batch_size_per_rank: int, rank: int, world_size: int, seed: int, epoch: int
+) -> np.ndarray:
+    """Indices (steps, batch_size_per_rank) of one rank for one epoch: shuffled anew each epoch, ranks disjoint.
+
+    The last samples that fill no whole global batch are left out of the epoch, others in each: unequal parts of a
+    batch would bias the mean gradient.
+    """
+    global_batch_size = batch_size_per_rank * world_size
+    steps = num_samples // global_batch_size
+    order = np.random.default_rng((seed, epoch)).permutation(num_samples)[: steps * global_batch_size]
+    return order.reshape(steps, world_size, batch_size_per_rank)[:, rank]
+
+
+def evaluation_indices(num_samples: int, batch_size: int, rank: int, world_size: int) -> list[np.ndarray]:
+    """Batches of one rank, of at most batch_size: over all ranks every sample exactly once, for any world size."""
+    start, end = num_samples * rank // world_size, num_samples * (rank + 1) // world_size
+    return [np.arange(first, min(first + batch_size, end)) for first in range(start, end, batch_size)]
+
+
+class _Arrays(TorchDataset):
+    """A whole batch per access: DataLoader hands over an array of indices instead of one."""
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
+        self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels)
+
+    def __getitem__(self, indices: np.ndarray) -> Batch:
+        chosen = torch.from_numpy(indices)
+        return self.images.index_select(0, chosen), self.labels.index_select(0, chosen)
+
+
+class Loader:
+    """Batches of one split for one rank, normalised on its device."""
+
+    def __init__(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        *,
+        mean: list[float],
+        std: list[float],
+        device: torch.device,
+        workers: int,
+    ) -> None:
+        self.arrays = _Arrays(images, labels)
+        self.num_samples = len(labels)
+        self.device = device
+        self.workers = workers
+        shape = (1, -1, 1, 1)
+        # (x / 255 - mean) / std as one multiplication and one addition
+        self.scale = (1 / (255 * torch.tensor(std))).reshape(shape).to(device)
+        self.shift = (-torch.tensor(mean) / torch.tensor(std)).reshape(shape).to(device)
+
+    def batches(self, indices: list[np.ndarray]) -> Iterator[Batch]:
+        """One batch for each row of `indices`, in order."""
+        cuda = self.device.type == "cuda"
+        loader = DataLoader(
+            self.arrays,
+            batch_size=None,
+            sampler=indices,
+            num_workers=self.workers,
+            pin_memory=cuda,
+        )
+        for images, labels in loader:
+            images = images.to(self.device, non_blocking=True).to(torch.float32)
+            yield torch.addcmul(self.shift, images, self.scale), labels.to(self.device, non_blocking=True)
+
+
+def open_loader(trial: Trial, folder: Path, split: str, device: torch.device) -> Loader:
+    """The loader of a prepared split, cut to the trial's number of samples."""
+    manifest = read_manifest(folder)
+    limit = trial.train_samples if split == "train" else trial.test_samples
+    images, labels = open_split(folder, split, limit)
+    return Loader(images, labels, mean=manifest.mean, std=manifest.std, device=device, workers=trial.loader_workers)
+
+
+class TrainingStream:
+    """The training split as one rank sees it: epoch after epoch, cut into segments of steps."""
+
+    def __init__(self, trial: Trial, folder: Path, rank: int, device: torch.device) -> None:
+        self.trial, self.rank = trial, rank
+        self.loader = open_loader(trial, folder, "train", device)
+        self.steps_per_epoch = self.loader.num_samples // trial.global_batch_size
+        if self.steps_per_epoch == 0:
+            raise UserError(
+                f"{trial.id}: {self.loader.num_samples} training samples do not fill one global batch of "
+                f"{trial.global_batch_size}; use a smaller batch or more samples"
+            )
+
+    def batches(self, first_step: int, num_steps: int) -> Iterator[Batch]:
+        """The batches of `num_steps` steps from `first_step` on, which is counted from the start of the training."""
+        trial, rows = self.trial, list[np.ndarray]()
+        while len(rows) < num_steps:
+            epoch, offset = divmod(first_step + len(rows), self.steps_per_epoch)
+            indices = training_indices(
+                self.loader.num_samples, trial.batch_size_per_rank, self.rank, trial.world_size, trial.seed, epoch
+            )
+            rows.extend(indices[offset : offset + num_steps - len(rows)])
+        return self.loader.batches(rows)

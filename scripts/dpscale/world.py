@@ -1,0 +1,110 @@
+"""This process's place in the process group: the only reader of the launch environment."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from dpscale.errors import UserError, suggest
+from dpscale.launchers import CONTRACT
+from dpscale.trial import Trial
+
+
+@dataclass(frozen=True)
+class World:
+    """One rank's view: who it is, how many there are, and the device it computes on."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    size: int
+    devices_per_node: int
+    device: torch.device
+
+    @property
+    def device_indices(self) -> list[int]:
+        """CUDA devices that this process drives: its own, or all of the node's for a single-process strategy."""
+        if self.device.type != "cuda":
+            return []
+        return list(range(self.devices_per_node)) if self.size == 1 else [self.device.index]
+
+    def synchronize(self) -> None:
+        """Wait until every kernel this process queued has finished, on every device that it drives."""
+        for index in self.device_indices:
+            torch.cuda.synchronize(index)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.size > 1:
+            dist.barrier()
+
+    def gather(self, value: object) -> list | None:
+        """Every rank's value on rank 0, in the order of ranks; None elsewhere."""
+        if self.size == 1:
+            return [value]
+        values: list | None = [None] * self.size if self.rank == 0 else None
+        dist.gather_object(value, values)
+        return values
+
+
+def launched_rank() -> int:
+    """This process's global rank, before any process group exists.
+
+    Raises:
+        UserError: not started by a launcher.
+    """
+    if missing := [name for name in CONTRACT if name not in os.environ]:
+        raise UserError(f"{', '.join(missing)} not set: start train.py through scripts/launch.py")
+    return int(os.environ["RANK"])
+
+
+@contextmanager
+def process_group(trial: Trial) -> Iterator[World]:
+    """Join the trial's process group for the duration of the block.
+
+    Raises:
+        UserError: not started by a launcher, or by one with another world size or node count than the trial's, or a
+            network interface is set that this machine does not have.
+    """
+    rank, local_rank = launched_rank(), int(os.environ["LOCAL_RANK"])
+    started = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if started != (trial.world_size, trial.ranks_per_node):
+        raise UserError(
+            f"{trial.id}: the launcher started {started[0]} ranks, {started[1]} on this node, but the trial asks for "
+            f"{trial.world_size}, {trial.ranks_per_node} on each of {trial.nodes} nodes"
+        )
+    check_interface()
+    device = torch.device("cpu")
+    if trial.device == "cuda":
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)  # first of all, or every rank opens a context on device 0
+    dist.init_process_group(
+        trial.backend,
+        timeout=timedelta(seconds=trial.collective_timeout_s),
+        device_id=device if trial.device == "cuda" else None,
+    )
+    try:
+        yield World(
+            rank, local_rank, int(os.environ["GROUP_RANK"]), trial.world_size, trial.devices_per_node, device
+        )
+    finally:
+        dist.destroy_process_group()
+
+
+def check_interface() -> None:
+    """Refuse a GLOO_SOCKET_IFNAME that gloo would only answer with 'Unable to find address'.
+
+    Raises:
+        UserError: names the variable and the interfaces that there are.
+    """
+    name = os.environ.get("GLOO_SOCKET_IFNAME")
+    interfaces = [interface for _, interface in socket.if_nameindex()]
+    if name is not None and not set(name.split(",")) <= set(interfaces):
+        raise UserError(f"GLOO_SOCKET_IFNAME={name}: this machine has no such interface; {suggest(name, interfaces)}")

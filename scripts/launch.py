@@ -1,0 +1,223 @@
+"""Measure one trial: start its ranks with its launcher, watch them, and commit the record when all ended well.
+
+This is what the `trial` rule runs; started by hand, it measures the same trial in the same way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import IO, NoReturn
+
+from dpscale import attempt
+from dpscale.code import SCRIPTS, digest_of
+from dpscale.errors import UserError
+from dpscale.launchers import CONTRACT, LAUNCHERS, Placement
+from dpscale.monitor import GpuSampler
+from dpscale.record import RECORD, STEPS, Record
+from dpscale.trial import Trial
+
+
+ATTEMPTS = 3  # a port can be taken between its choice and the bind
+
+
+class Interrupted(Exception):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Log:
+    """The trial's log: lines of all ranks, each with the seconds since the start that this process saw it at."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file, self._start_s = file, time.perf_counter()
+
+    def write(self, line: str) -> None:
+        print(f"[{time.perf_counter() - self._start_s:9.3f}] {line.rstrip()}", file=self._file, flush=True)
+
+    def relay(self, stream: IO[str]) -> None:
+        for line in stream:
+            self.write(line)
+
+
+def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
+    """The ranks' environment: ours without the traces of other launchers, with the trial's own thread count."""
+    environment = {name: value for name, value in os.environ.items() if name not in CONTRACT}
+    environment |= {
+        "OMP_NUM_THREADS": str(trial.threads_per_rank),
+        "MKL_NUM_THREADS": str(trial.threads_per_rank),
+        "PYTHONPATH": os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONUNBUFFERED": "1",
+        "DPSCALE_DRAFTS": str(drafts),
+    }
+    loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+    if trial.nodes == 1 and loopback:
+        environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # nothing of a local run listens to the outside
+    return environment
+
+
+def refuse_nested_launchers() -> None:
+    """Raises UserError under another launcher: N copies of a trial would each start N ranks."""
+    for name, launcher in (("TORCHELASTIC_RUN_ID", "torchrun"), ("DPSCALE_DRAFTS", "scripts/launch.py")):
+        if name in os.environ:
+            raise UserError(
+                f"launch.py was started by {launcher} ({name} is set) and would start ranks inside ranks; start it on its own"
+            )
+
+
+def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float, log: Log) -> int:
+    """Run the launcher to its end, or to the time limit; whatever it started is gone afterwards.
+
+    Raises:
+        UserError: the time limit was reached.
+    """
+    log.write(f"$ {' '.join(command)}")
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the ranks in order
+        preexec_fn=attempt.die_with_parent,
+    )
+    assert process.stdout is not None
+    relay = threading.Thread(target=log.relay, args=(process.stdout,), daemon=True)
+    relay.start()
+    try:
+        exitcode = process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"not done after timeout_s={timeout_s:g}; raise timeout_s if the trial is only slow") from None
+    finally:
+        attempt.end_descendants()
+    relay.join(timeout=5)
+    return exitcode
+
+
+def measure(trial: Trial, data: Path, folder: Path, log: Log) -> str:
+    """One trial, measured into `folder`; returns a line that says how it went.
+
+    Raises:
+        UserError: it failed; the text names the first failing rank and its error or signal.
+    """
+    attempt.adopt_orphans()
+    with attempt.locked(folder) as drafts:
+        train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *trial.to_args()]
+        started = datetime.now(timezone.utc)
+        for number in range(1, ATTEMPTS + 1):
+            placement = Placement(
+                nodes=trial.nodes,
+                node_rank=0,
+                ranks_per_node=trial.ranks_per_node,
+                master_addr="127.0.0.1",
+                master_port=attempt.free_port(),
+                run_id=uuid.uuid4().hex,
+            )
+            command = LAUNCHERS[trial.launcher](train, placement)
+            sampling: AbstractContextManager[GpuSampler | None] = (
+                GpuSampler() if trial.device == "cuda" else nullcontext()
+            )
+            with sampling as sampler:
+                exitcode = run_ranks(command, environment_for(trial, drafts), trial.timeout_s, log)
+            if exitcode == 0:
+                break
+            if number == ATTEMPTS or not attempt.address_was_taken(drafts):
+                raise UserError(attempt.explain_failure(drafts, exitcode))
+            log.write(f"port {placement.master_port} was taken meanwhile: trying another")
+        launch = {
+            "command": [sys.executable, *sys.argv],
+            "started_at": started.isoformat(),
+            "ended_at": datetime.now(timezone.utc).isoformat(),
+            "port_attempts": number,
+        }
+        return commit(Record.read(drafts / RECORD), launch, sampler, drafts, folder)
+
+
+def commit(draft: Record, launch: dict, sampler: GpuSampler | None, drafts: Path, folder: Path) -> str:
+    """Complete the draft with what only this process knows, and put both files under their final names."""
+    ranks = draft.ranks
+    if sampler is not None:
+        windows = [window for segment in draft.timed_segments for window in segment.windows_s]
+        utilization = sampler.mean_utilization(windows)
+        ranks = [replace(facts, gpu_utilization_percent=mean_of(facts.device_uuids, utilization)) for facts in ranks]
+    environment = {**draft.environment, "code_digest": digest_of(("train.py",)), "commit": commit_of_this_checkout()}
+    (drafts / STEPS).rename(folder / STEPS)
+    replace(draft, launch=launch, ranks=ranks, environment=environment).write(folder)
+    if draft.status != "ok":
+        return f"{draft.status}: {draft.reason}"
+    if draft.oversubscribed:
+        return (
+            f"oversubscribed: {draft.trial.ranks_per_node} ranks x {draft.trial.threads_per_rank} threads on "
+            f"{draft.environment['usable_cpus']} usable CPUs"
+        )
+    return "ok"
+
+
+def mean_of(uuids: list[str], values: dict[str, float]) -> float | None:
+    """The mean over a rank's devices; None unless each of them was sampled."""
+    if not uuids or not set(uuids) <= values.keys():
+        return None
+    return sum(values[uuid] for uuid in uuids) / len(uuids)
+
+
+def commit_of_this_checkout() -> str | None:
+    """The git commit, with -dirty if files differ from it; None outside a checkout."""
+    command = ["git", "-C", str(SCRIPTS), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise Interrupted(number)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the prepared dataset")
+    parser.add_argument("--folder", type=Path, required=True, help="where record.json and steps.parquet go")
+    parser.add_argument("--log", type=Path, required=True, help="the ranks' output")
+    Trial.add_arguments(parser)
+    args = parser.parse_args()
+    trial = Trial.from_args(args)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    args.log.parent.mkdir(parents=True, exist_ok=True)
+    with args.log.open("w") as file:
+        log = Log(file)
+        try:
+            refuse_nested_launchers()
+            outcome = measure(trial, args.data.absolute(), args.folder.absolute(), log)
+        except UserError as error:
+            log.write(f"failed: {error}")
+            print(f"{trial.id}: {error}\n  log: {args.log}", file=sys.stderr)
+            return 1
+        except Interrupted as interrupted:
+            log.write(f"ended by {signal.Signals(interrupted.number).name}")
+            return 128 + interrupted.number
+        log.write(outcome)
+        if outcome != "ok":
+            print(f"{trial.id}: {outcome}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Print the planned trials, their devices, and an upper bound of the device-hours they can take. Starts nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import yaml
+from dpscale.config import load_config
+from dpscale.errors import UserError
+from dpscale.plan import plan_trials, upper_bound_device_hours
+from tabulate import tabulate
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--config", type=json.loads, help="the configuration, as JSON")
+    source.add_argument("file", type=Path, nargs="?", help="or a file, such as config.yaml")
+    args = parser.parse_args()
+    try:
+        config = args.config if args.file is None else yaml.safe_load(args.file.read_text())
+        plans = plan_trials(load_config(config, str(args.file or "config")))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for name, trials in plans.items():
+        cells = Counter((trial.strategy, trial.launcher, str(trial.topology), trial.devices) for trial in trials)
+        first = {(t.strategy, t.launcher, str(t.topology), t.devices): t for t in reversed(trials)}
+        rows = [
+            [*cell, first[cell].world_size, first[cell].global_batch_size, repeats, repeats * cell[3] * first[cell].timeout_s / 3600]
+            for cell, repeats in cells.items()
+        ]
+        header = ["strategy", "launcher", "topology", "devices", "ranks", "global batch", "trials", "device-hours, at most"]
+        print(f"{name}: {len(trials)} trials in {len(cells)} cells\n")
+        print(tabulate(rows, header, floatfmt=".2f"), "\n")
+        print(
+            f"At most {upper_bound_device_hours(trials):.1f} device-hours: every trial at its time limit "
+            f"(timeout_s = {trials[0].timeout_s:g}). Nothing was started.\n"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

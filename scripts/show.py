@@ -1,0 +1,56 @@
+"""Print a short table of an experiment's summary, and where to look next."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+from tabulate import tabulate
+
+COLUMNS = {
+    "strategy": "strategy",
+    "launcher": "launcher",
+    "devices": "devices",
+    "epoch_time_s": "epoch, s",
+    "speedup": "speed-up",
+    "scaling_efficiency": "efficiency",
+    "utilization_percent": "utilisation, %",
+    "repeats": "n",
+}
+
+
+def with_range(cell: pd.Series, column: str) -> str:
+    """A value with its low and high; n/a where there is none."""
+    if pd.isna(cell[column]):
+        return "n/a"
+    if f"{column}_low" not in cell:
+        return str(cell[column])
+    digits = 0 if column.endswith("percent") else 2
+    low, high = cell[f"{column}_low"], cell[f"{column}_high"]
+    return f"{cell[column]:.{digits}f}" + (f" [{low:.{digits}f}, {high:.{digits}f}]" if low < high else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("summary", type=Path, nargs="+", help="summary.csv of an experiment")
+    parser.add_argument("--report", type=Path, help="the report, to be named")
+    args = parser.parse_args()
+    for path in args.summary:
+        summary = pd.read_csv(path)
+        rows = [[with_range(cell, column) for column in COLUMNS] for _, cell in summary.iterrows()]
+        print(f"\n{summary.experiment.iloc[0]}\n")
+        print(tabulate(rows, list(COLUMNS.values()), disable_numparse=True))
+        for spread in summary.spread.dropna().unique():
+            print(f"\nMedians; in brackets: {spread}.")
+        for _, cell in summary[summary.status != "ok"].iterrows():
+            print(f"{cell.strategy}/{cell.launcher}/{cell.nodes}x{cell.devices_per_node}: {cell.status}: {cell.reason}")
+        for _, cell in summary[summary.warnings.notna()].iterrows():
+            print(f"{cell.strategy}/{cell.launcher}/{cell.nodes}x{cell.devices_per_node}: {cell.warnings}")
+        print(f"\nfigures: {path.parents[1] / 'figures'}\ntables:  {path.parent}")
+    if args.report:
+        print(f"report:  {args.report}")
+
+
+if __name__ == "__main__":
+    main()

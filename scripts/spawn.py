@@ -1,0 +1,73 @@
+"""Start this node's ranks with torch.multiprocessing, watch them, end all when one fails.
+
+On Linux they are forked from a server that has torch loaded (its import is paid once, not once per rank) and has never
+touched a device; elsewhere each is a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+
+from dpscale.attempt import write_exit
+
+
+def start_rank(local_rank: int, argv: list[str], environment: dict[str, str]) -> None:
+    """Become one rank: the launch environment, then train.py's main."""
+    rank = int(environment["GROUP_RANK"]) * int(environment["LOCAL_WORLD_SIZE"]) + local_rank
+    os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(local_rank))
+    import train
+
+    train.main(argv)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for flag in ("--nnodes", "--node-rank", "--nproc-per-node", "--master-port"):
+        parser.add_argument(flag, type=int, required=True)
+    parser.add_argument("--master-addr", required=True)
+    parser.add_argument("command", nargs="+", help="train.py and its arguments")
+    args = parser.parse_args()
+    environment = {
+        "GROUP_RANK": str(args.node_rank),
+        "WORLD_SIZE": str(args.nnodes * args.nproc_per_node),
+        "LOCAL_WORLD_SIZE": str(args.nproc_per_node),
+        "MASTER_ADDR": args.master_addr,
+        "MASTER_PORT": str(args.master_port),
+    }
+    _, *argv = args.command
+    if sys.platform == "linux":
+        start_server_early()
+    from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
+
+    ranks = start_processes(
+        start_rank,
+        args=(argv, environment),
+        nprocs=args.nproc_per_node,
+        join=False,
+        start_method="forkserver" if sys.platform == "linux" else "spawn",
+    )
+    try:
+        while not ranks.join():
+            pass
+    except (ProcessExitedException, ProcessRaisedException) as failure:
+        exitcode = getattr(failure, "exit_code", 1)
+        first_rank = args.node_rank * args.nproc_per_node
+        write_exit(Path(os.environ["DPSCALE_DRAFTS"]), first_rank + failure.error_index, exitcode)
+        return 1
+    return 0
+
+
+def start_server_early() -> None:
+    """The fork server imports what ranks need while this process imports torch.multiprocessing: both at once."""
+    from multiprocessing import forkserver
+
+    multiprocessing.set_forkserver_preload(["train"])
+    forkserver.ensure_running()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""torchrun itself, called as a function so that the first failing rank and its signal are known and not just printed."""
+
+import os
+import sys
+from pathlib import Path
+
+from dpscale.attempt import write_exit
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.run import parse_args, run
+
+
+def main() -> int:
+    try:
+        run(parse_args(sys.argv[1:]))
+    except ChildFailedError as error:
+        failures = error.failures
+        # torchrun's own order of failures is by whole seconds: a rank that was killed comes before those it left alone
+        killed = [rank for rank, failure in failures.items() if failure.exitcode < 0]
+        rank = killed[0] if killed else error.get_first_failure()[0]
+        write_exit(Path(os.environ["DPSCALE_DRAFTS"]), rank, failures[rank].exitcode)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""The one training script: one rank of one trial. Started by scripts/launch.py through a launcher."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from dpscale import checks, evaluation, measure, monitor
+from dpscale.attempt import die_with_parent, write_failure
+from dpscale.environment import describe_machine, device_uuids
+from dpscale.errors import UserError
+from dpscale.record import STEPS, RankFacts, Record, Segment, write_steps
+from dpscale.strategies import STRATEGIES
+from dpscale.training import Training
+from dpscale.trial import Trial
+from dpscale.workloads.loading import TrainingStream, open_loader
+from dpscale.world import World, launched_rank, process_group
+
+Part = tuple[bool, measure.Interval, evaluation.RankEvaluation | None]  # one rank's segment: warm-up?, steps, test
+
+
+def train(trial: Trial, data: Path, out: Path, world: World) -> None:
+    """Train, time, check, and let rank 0 write the draft of the record."""
+    stream = TrainingStream(trial, data, world.rank, world.device)
+    test = open_loader(trial, data, "test", world.device) if trial.evaluate else None
+    training = Training(trial, world)
+    precision = checks.PrecisionObserver(training.plain_model)
+    usage = monitor.CpuUsage()
+
+    parts: list[Part] = []
+    say(world, "steps begin")
+    for warmup, first_step, num_steps in segments_of(trial, stream.steps_per_epoch):
+        batches = stream.batches(first_step, num_steps)
+        with usage.counted(not warmup):
+            interval = measure.time_steps(batches, training, world, num_steps)
+        evaluated = None
+        if test is not None and (trial.epochs is not None or not warmup):
+            evaluated = evaluation.evaluate(test, training, trial.batch_size_per_rank, world)
+        parts.append((warmup, interval, evaluated))
+    say(world, "steps end")
+
+    facts = rank_facts(trial, world, usage)
+    training.finish()
+    checks.losses_are_finite(trial, [loss for _, interval, _ in parts for loss in interval.losses])
+    difference = checks.weights_agree(trial, training.strategy, training.plain_model, world)
+    gathered = world.gather((parts, facts))
+    if gathered is None:
+        return
+    parts_by_rank = [ranks_parts for ranks_parts, _ in gathered]
+    environment = describe_machine(trial.device)
+    Record(
+        trial=trial,
+        status="ok",
+        reason=None,
+        environment=environment,
+        segments=merge_segments(parts_by_rank, training.strategy.exchanges_gradients),
+        ranks=[ranks_facts for _, ranks_facts in gathered],
+        steps_per_epoch=stream.steps_per_epoch,
+        machine_cpu_time_s=usage.machine_s,
+        oversubscribed=trial.ranks_per_node * trial.threads_per_rank > environment["usable_cpus"],
+        effective_precision=precision.seen,
+        weights_max_difference=difference,
+        steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
+    ).write(out)
+
+
+def segments_of(trial: Trial, steps_per_epoch: int) -> list[tuple[bool, int, int]]:
+    """(warm-up?, first step, number of steps) of each segment: whole epochs, or warm-up steps and timed steps."""
+    if trial.epochs is not None:
+        warmup_epochs = trial.warmup_epochs or 0
+        return [(epoch < warmup_epochs, epoch * steps_per_epoch, steps_per_epoch) for epoch in range(trial.epochs)]
+    warmup_steps, steps = trial.warmup_steps or 0, trial.steps or 0
+    return [(True, 0, warmup_steps)] * (warmup_steps > 0) + [(False, warmup_steps, steps - warmup_steps)]
+
+
+def rank_facts(trial: Trial, world: World, usage: monitor.CpuUsage) -> RankFacts:
+    cuda = world.device.type == "cuda"
+    indices = world.device_indices
+    return RankFacts(
+        rank=world.rank,
+        host=os.uname().nodename,
+        device_uuids=device_uuids(trial.device, indices),
+        cpu_time_s=usage.rank_s,
+        peak_memory_bytes=monitor.peak_memory_bytes(),
+        peak_allocated_bytes=max(torch.cuda.max_memory_allocated(index) for index in indices) if cuda else None,
+        peak_reserved_bytes=max(torch.cuda.max_memory_reserved(index) for index in indices) if cuda else None,
+        gpu_utilization_percent=None,  # sampled beside the ranks: the launching process adds it
+        threads=torch.get_num_threads(),
+    )
+
+
+def merge_segments(parts_by_rank: list[list[Part]], same_weights: bool) -> list[Segment]:
+    """[rank][segment] -> [segment], each with the times and counts of all ranks."""
+    segments = []
+    for parts in zip(*parts_by_rank, strict=True):
+        warmup, first, _ = parts[0]
+        segments.append(
+            Segment(
+                warmup=warmup,
+                windows_s=[(interval.started_s, interval.ended_s) for _, interval, _ in parts],
+                samples=[sum(interval.samples) for _, interval, _ in parts],
+                num_steps=len(first.samples),
+                evaluation=evaluation.merge([evaluated for _, _, evaluated in parts], same_weights),
+            )
+        )
+    return segments
+
+
+def step_columns(parts_by_rank: list[list[Part]]) -> dict[str, list[Any]]:
+    """Every rank's every step as columns of steps.parquet."""
+    columns: dict[str, list[Any]] = {}
+    for rank, parts in enumerate(parts_by_rank):
+        for segment, (warmup, interval, _) in enumerate(parts):
+            n = len(interval.samples)
+            place = {"segment": [segment] * n, "warmup": [warmup] * n, "rank": [rank] * n, "step": list(range(n))}
+            for name, values in {**place, **measure.as_columns(interval)}.items():
+                columns.setdefault(name, []).extend(values)
+    return columns
+
+
+def unmet_need(trial: Trial) -> str | None:
+    """Why this trial can't run on this machine, or None.
+
+    Raises:
+        UserError: a CUDA trial where no CUDA device is visible at all: a wrong machine, not an unmet need.
+    """
+    if trial.device == "cuda":
+        visible = torch.cuda.device_count()
+        if visible == 0:
+            raise UserError(
+                f"{trial.id}: device: cuda, but no CUDA device is visible here (CUDA_VISIBLE_DEVICES="
+                f"{os.environ.get('CUDA_VISIBLE_DEVICES')!r}); run it where there are GPUs, or set device: cpu"
+            )
+        if visible < trial.devices_per_node:
+            return f"needs {trial.devices_per_node} CUDA devices per node: {visible} visible"
+    return STRATEGIES[trial.base].needs(trial)
+
+
+def say(world: World, text: str) -> None:
+    """A line for the trial's log, from rank 0; launch.py puts its own time before it."""
+    if world.rank == 0:
+        print(f"rank 0: {text}", flush=True)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the prepared dataset")
+    parser.add_argument("--out", type=Path, required=True, help="existing folder for the draft of the record")
+    Trial.add_arguments(parser)
+    args = parser.parse_args(argv)
+    trial = Trial.from_args(args)
+    try:
+        die_with_parent()
+        torch.set_num_threads(trial.threads_per_rank)  # spawn, torchrun, Snakemake and shells all have other defaults
+        rank = launched_rank()
+        reason = unmet_need(trial)
+        if reason is None:
+            with process_group(trial) as world:
+                train(trial, args.data, args.out, world)
+        elif rank == 0:
+            digest = write_steps(args.out / STEPS, {})
+            environment = describe_machine("cpu")
+            Record(
+                trial=trial, status="unavailable", reason=reason, environment=environment, steps_sha256=digest
+            ).write(args.out)
+    except Exception as error:
+        traceback.print_exc()
+        write_failure(args.out, error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

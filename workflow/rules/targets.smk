@@ -1,0 +1,32 @@
+rule tables:
+    input:
+        expand(TABLE_FILES, experiment=PLANS, table=TABLES),
+
+
+rule figures:
+    input:
+        expand(FIGURE_FILES, experiment=PLANS, figure=FIGURES, format=FORMATS),
+
+
+rule prepare:
+    input:
+        [f"{DATA}/{dataset}/manifest.json" for dataset in sorted({trial.dataset for trial in TRIALS.values()})],
+
+
+rule plan:
+    input:
+        script=ancient(f"{SCRIPTS}/plan.py"),
+    params:
+        config=CONFIG.model_dump_json(include={"datasets", "experiments"}, by_alias=True, exclude_none=True),
+    shell:
+        "{PYTHON} {input.script} --config={params.config:q}"
+
+
+for _experiment in PLANS:
+
+    rule:
+        name:
+            _experiment
+        input:
+            expand(TABLE_FILES, experiment=_experiment, table=TABLES),
+            expand(FIGURE_FILES, experiment=_experiment, figure=FIGURES, format=FORMATS),
