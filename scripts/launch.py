@@ -29,7 +29,6 @@ from dpscale.monitor import GpuSampler
 from dpscale.record import RECORD, STEPS, Record
 from dpscale.trial import Trial
 
-
 ATTEMPTS = 3  # a port can be taken between its choice and the bind
 
 

@@ -9,10 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import yaml
+from tabulate import tabulate
+
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials, upper_bound_device_hours
-from tabulate import tabulate
 
 
 def main() -> int:
@@ -31,10 +32,25 @@ def main() -> int:
         cells = Counter((trial.strategy, trial.launcher, str(trial.topology), trial.devices) for trial in trials)
         first = {(t.strategy, t.launcher, str(t.topology), t.devices): t for t in reversed(trials)}
         rows = [
-            [*cell, first[cell].world_size, first[cell].global_batch_size, repeats, repeats * cell[3] * first[cell].timeout_s / 3600]
+            [
+                *cell,
+                first[cell].world_size,
+                first[cell].global_batch_size,
+                repeats,
+                repeats * cell[3] * first[cell].timeout_s / 3600,
+            ]
             for cell, repeats in cells.items()
         ]
-        header = ["strategy", "launcher", "topology", "devices", "ranks", "global batch", "trials", "device-hours, at most"]
+        header = [
+            "strategy",
+            "launcher",
+            "topology",
+            "devices",
+            "ranks",
+            "global batch",
+            "trials",
+            "device-hours, at most",
+        ]
         print(f"{name}: {len(trials)} trials in {len(cells)} cells\n")
         print(tabulate(rows, header, floatfmt=".2f"), "\n")
         print(

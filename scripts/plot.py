@@ -11,6 +11,7 @@ import matplotlib
 
 matplotlib.use("Agg")  # whatever MPLBACKEND says: no window is ever wanted
 import pandas as pd
+
 from dpscale.config import FigureConfig
 from dpscale.figures import FIGURES, make_figure
 from dpscale.record import write_atomically

@@ -4,9 +4,10 @@ import os
 import sys
 from pathlib import Path
 
-from dpscale.attempt import write_exit
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import parse_args, run
+
+from dpscale.attempt import write_exit
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from dpscale import checks, evaluation, measure, monitor
 from dpscale.attempt import die_with_parent, write_failure
 from dpscale.environment import describe_machine, device_uuids
@@ -117,7 +118,12 @@ def step_columns(parts_by_rank: list[list[Part]]) -> dict[str, list[Any]]:
     for rank, parts in enumerate(parts_by_rank):
         for segment, (warmup, interval, _) in enumerate(parts):
             n = len(interval.samples)
-            place = {"segment": [segment] * n, "warmup": [warmup] * n, "rank": [rank] * n, "step": list(range(n))}
+            place: dict[str, list[Any]] = {
+                "segment": [segment] * n,
+                "warmup": [warmup] * n,
+                "rank": [rank] * n,
+                "step": list(range(n)),
+            }
             for name, values in {**place, **measure.as_columns(interval)}.items():
                 columns.setdefault(name, []).extend(values)
     return columns
@@ -168,7 +174,7 @@ def main(argv: list[str] | None = None) -> None:
             Record(
                 trial=trial, status="unavailable", reason=reason, environment=environment, steps_sha256=digest
             ).write(args.out)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - put down, shown, and ended with: whatever it is
         traceback.print_exc()
         write_failure(args.out, error)
         sys.exit(1)

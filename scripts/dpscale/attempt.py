@@ -72,7 +72,9 @@ def locked(folder: Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            raise UserError(f"{folder}: process {lock.read().strip()} measures this trial right now; wait or end it") from None
+            raise UserError(
+                f"{folder}: process {lock.read().strip()} measures this trial right now; wait or end it"
+            ) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()} on {socket.gethostname()}\n")
         lock.flush()

@@ -83,9 +83,13 @@ class ExperimentConfig(Strict):
     topologies: list[str] = Field(min_length=1, description="nodes x devices_per_node, e.g. [1x1, 1x2]")
     batch: BatchConfig
     epochs: Count | None = Field(None, description="whole epochs, warm-up included; or give steps")
-    warmup_epochs: Count | None = Field(None, description="the first of these epochs, kept out of every result; default 1")
+    warmup_epochs: Count | None = Field(
+        None, description="the first of these epochs, kept out of every result; default 1"
+    )
     steps: Count | None = Field(None, description="optimiser steps, warm-up included, instead of epochs")
-    warmup_steps: Count | None = Field(None, description="the first of these steps, kept out of every result; default 10")
+    warmup_steps: Count | None = Field(
+        None, description="the first of these steps, kept out of every result; default 10"
+    )
     evaluate: bool = Field(True, description="evaluate the whole test set after each epoch (or after the steps)")
     threads_per_rank: Count = Field(1, description="CPU threads of each rank, for every strategy and launcher alike")
     loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")

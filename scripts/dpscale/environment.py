@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,11 @@ CLASS_FACTS = (
     "code_digest",
 )
 RECORDED_SETTINGS = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "KMP_", "TORCH_NCCL_")
+
+
+def prefer_this_python() -> None:
+    """Put this interpreter's folder first on the PATH of whatever this process starts."""
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def cpu_model() -> str:
@@ -64,9 +70,7 @@ def describe_machine(device: str) -> dict[str, Any]:
         "driver": None,
         "device_model": None,
         "devices_per_machine": None,
-        "settings": {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith(RECORDED_SETTINGS)
-        },
+        "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith(RECORDED_SETTINGS)},
     }
     if device == "cuda":
         import pynvml

@@ -6,12 +6,10 @@ the number of repeats is stated, and what was not measured is named with its rea
 
 from __future__ import annotations
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from textwrap import fill, shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
 
@@ -44,7 +42,7 @@ def make_figure(name: str, tables: Tables, settings: FigureConfig) -> Figure:
     from matplotlib.figure import Figure
 
     row = FIGURES[name]
-    style = {
+    style: dict[Any, Any] = {
         "font.size": settings.font_size_pt,
         "axes.titlesize": settings.font_size_pt + 1,
         "legend.fontsize": settings.font_size_pt - 1,
@@ -58,7 +56,9 @@ def make_figure(name: str, tables: Tables, settings: FigureConfig) -> Figure:
         "pdf.fonttype": 42,
     }
     with rc_context(style):
-        figure = Figure(figsize=(settings.width_mm / MM_PER_INCH, 0.58 * settings.width_mm / MM_PER_INCH), layout="constrained")
+        figure = Figure(
+            figsize=(settings.width_mm / MM_PER_INCH, 0.58 * settings.width_mm / MM_PER_INCH), layout="constrained"
+        )
         figure.suptitle(row.question, fontsize=settings.font_size_pt + 2, fontweight="bold")
         row.draw(figure, tables, settings)
     return figure
@@ -69,7 +69,7 @@ def series(summary: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     several_launchers = summary.launcher.nunique() > 1
     for (strategy, launcher, nodes), cells in summary.groupby(["strategy", "launcher", "nodes"], sort=False):
         label = f"{strategy}, {launcher}" if several_launchers and cells.base.iloc[0] != "single" else str(strategy)
-        yield label + (f", {nodes} nodes" if nodes > 1 else ""), cells.sort_values("devices")
+        yield label + (f", {nodes} nodes" if cells.nodes.iloc[0] > 1 else ""), cells.sort_values("devices")
 
 
 def _colours(names: list[str], settings: FigureConfig) -> dict[str, tuple]:
@@ -82,11 +82,15 @@ def _styles(summary: pd.DataFrame, settings: FigureConfig) -> Iterator[tuple[str
     """Series with a colour by strategy, and a marker and line of their own: they survive a grey print."""
     colours = _colours(list(dict.fromkeys(summary.strategy)), settings)
     for index, (label, cells) in enumerate(series(summary)):
-        yield label, cells, {
-            "color": colours[cells.strategy.iloc[0]],
-            "marker": MARKERS[index % len(MARKERS)],
-            "linestyle": LINES[index % len(LINES)],
-        }
+        yield (
+            label,
+            cells,
+            {
+                "color": colours[cells.strategy.iloc[0]],
+                "marker": MARKERS[index % len(MARKERS)],
+                "linestyle": LINES[index % len(LINES)],
+            },
+        )
 
 
 def _over_devices(axes: Axes, summary: pd.DataFrame, column: str, settings: FigureConfig) -> None:
@@ -129,7 +133,11 @@ def _foot(figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread:
     width = int(2.05 * settings.width_mm / settings.font_size_pt * 3.6)
     shown = lines[:5] + ([f"... and {len(lines) - 5} more lines: see summary.csv"] if len(lines) > 5 else [])
     figure.supxlabel(
-        "\n".join(fill(line, width) for line in shown), fontsize=settings.font_size_pt - 2, color="0.25", x=0.01, ha="left"
+        "\n".join(fill(line, width) for line in shown),
+        fontsize=settings.font_size_pt - 2,
+        color="0.25",
+        x=0.01,
+        ha="left",
     )
 
 
@@ -195,12 +203,27 @@ def _comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         for row, cell in summary.iterrows():
             value = cell[column]
             if value != value:  # NaN: there is none
-                axes.text(0, row, f" {cell.status if cell.status != 'ok' else 'not measured'}", va="center", color=GREY, style="italic")
+                axes.text(
+                    0,
+                    row,
+                    f" {cell.status if cell.status != 'ok' else 'not measured'}",
+                    va="center",
+                    color=GREY,
+                    style="italic",
+                )
                 continue
             error = [[value - cell[f"{column}_low"]], [cell[f"{column}_high"] - value]]
             axes.barh(row, value, xerr=error, color=colours[cell.strategy], capsize=2, height=0.7, ecolor="0.2")
             # inside the bar's root, where no error bar can hide it
-            axes.annotate(f"{value:.3g}" if value < 1000 else f"{value:.0f}", (0, row), xytext=(4, 0), textcoords="offset points", va="center", color="white", fontweight="bold")
+            axes.annotate(
+                f"{value:.3g}" if value < 1000 else f"{value:.0f}",
+                (0, row),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                color="white",
+                fontweight="bold",
+            )
         axes.set_title(title, fontsize=settings.font_size_pt)
         axes.grid(axis="y", visible=False)
         axes.set_xlim(0, None)
@@ -234,7 +257,7 @@ def _loss(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
                     ax=axes,
                     color=style["color"],
                     linestyle=style["linestyle"],
-                    linewidth=widths.get(cell.devices, 0.9),
+                    linewidth=widths.get(int(str(cell.devices)), 0.9),
                     label=f"{label}, N={cell.devices}",
                 )
     axes.set_xlabel("training samples seen, over all ranks")

@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from dpscale.world import World
 from dpscale.workloads.loading import Batch
+from dpscale.world import World
 
 # A step's time is split at four marks; each phase ends where the next begins, so they add up to the step.
 PHASES = ("data_wait", "forward", "backward", "optimizer")

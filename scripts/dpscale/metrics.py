@@ -49,7 +49,7 @@ def epoch_time_source(record: Record) -> str:
 
 def step_time_s(steps: Steps) -> float:
     """Median over timed steps of the slowest rank's time: a synchronous step ends when its last rank does."""
-    return float(np.median(_by_step(steps, sum(steps[phase] for phase in PHASES)).max(axis=1)))
+    return float(np.median(_by_step(steps, np.sum([steps[phase] for phase in PHASES], axis=0)).max(axis=1)))
 
 
 def phase_times_s(steps: Steps) -> dict[str, float]:

@@ -6,7 +6,7 @@ machine (GPUs, packages, a compiler) is probed by the trial where it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from dpscale.config import Config, DatasetConfig, ExperimentConfig, StrategyConfig
@@ -88,12 +88,11 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
         ):
             if limit is not None and limit > count:
                 yield f"{place}.{split}_samples = {limit}: {workload.dataset} has {count}; use at most that"
-    if model is not None and dataset is not None:
-        if model.sample_shape != dataset.sample_shape:
-            yield (
-                f"{place}.dataset = {workload.dataset!r}: images of {dataset.sample_shape}, but model "
-                f"{workload.model!r} takes {model.sample_shape}; choose another of the two"
-            )
+    if model is not None and dataset is not None and model.sample_shape != dataset.sample_shape:
+        yield (
+            f"{place}.dataset = {workload.dataset!r}: images of {dataset.sample_shape}, but model "
+            f"{workload.model!r} takes {model.sample_shape}; choose another of the two"
+        )
     if workload.optimizer.momentum is not None and workload.optimizer.name != "sgd":
         yield f"{place}.optimizer.momentum = {workload.optimizer.momentum}: only sgd has it; remove it or use name: sgd"
 
@@ -156,7 +155,7 @@ def _option_problems(model: type[Strict], options: dict[str, Any], place: str) -
         yield from str(error).splitlines()
 
 
-def _topologies(place: str, texts: list[str]) -> Iterator[Any]:
+def _topologies(place: str, texts: list[str]) -> Generator[str, None, list[Topology]]:
     """Yields problems, returns the topologies that are well written."""
     good = []
     for text in texts:

@@ -71,7 +71,9 @@ class Record:
     status: Literal["ok", "unavailable"]
     reason: str | None  # why it is not ok
     environment: dict[str, Any] = field(default_factory=dict)
-    launch: dict[str, Any] = field(default_factory=dict)  # command, start and end: what only the launching process knows
+    launch: dict[str, Any] = field(
+        default_factory=dict
+    )  # command, start and end: what only the launching process knows
     segments: list[Segment] = field(default_factory=list)
     ranks: list[RankFacts] = field(default_factory=list)
     steps_per_epoch: int | None = None
@@ -148,7 +150,18 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-STEP_COLUMNS = ("segment", "warmup", "rank", "step", "data_wait_s", "forward_s", "backward_s", "optimizer_s", "samples", "loss")
+STEP_COLUMNS = (
+    "segment",
+    "warmup",
+    "rank",
+    "step",
+    "data_wait_s",
+    "forward_s",
+    "backward_s",
+    "optimizer_s",
+    "samples",
+    "loss",
+)
 
 
 def write_steps(path: Path, columns: dict[str, list[Any]]) -> str:

@@ -76,7 +76,10 @@ SUMMARY = {
         column: text
         for name, meaning in ESTIMATED.items()
         for column, text in (
-            (name, f"median over repeats of {meaning}" if "median" not in meaning else f"median over repeats: {meaning}"),
+            (
+                name,
+                f"median over repeats of {meaning}" if "median" not in meaning else f"median over repeats: {meaning}",
+            ),
             (f"{name}_low", f"lower end of {name}"),
             (f"{name}_high", f"upper end of {name}"),
         )
@@ -279,7 +282,9 @@ def _warnings(good: pd.DataFrame) -> list[str]:
     found: dict[str, list[str]] = {}
     for text in good.warnings:
         for warning in filter(None, text.split("; ")):
-            found.setdefault("other processes" if warning.startswith("other processes") else warning, []).append(warning)
+            found.setdefault("other processes" if warning.startswith("other processes") else warning, []).append(
+                warning
+            )
     return [f"{texts[0]} (in {len(texts)} of {len(good)} repeats)" for texts in found.values()]
 
 

@@ -6,11 +6,21 @@ import argparse
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, get_type_hints
 
 Options = dict[str, Any]
+# type of a field -> how its text on a command line is read
+PARSERS: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    int: int,
+    int | None: int,
+    float: float,
+    bool: json.loads,
+    Options: json.loads,
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -105,7 +115,9 @@ class Trial:
     @property
     def folder(self) -> PurePosixPath:
         """Where its files lie, below results_dir."""
-        return PurePosixPath(self.experiment, "trials", self.strategy, self.launcher, str(self.topology), f"r{self.repeat}")
+        return PurePosixPath(
+            self.experiment, "trials", self.strategy, self.launcher, str(self.topology), f"r{self.repeat}"
+        )
 
     def to_args(self) -> list[str]:
         """Command line of this trial; a field that is None is left out. `from_args` is its inverse."""
@@ -122,11 +134,9 @@ class Trial:
         group = parser.add_argument_group("the trial")
         hints = get_type_hints(cls)
         for field in dataclasses.fields(cls):
-            optional = hints[field.name] in (int | None, float | None)
-            kind = {int: int, float: float, int | None: int}.get(hints[field.name], str)
-            if hints[field.name] in (Options, bool):
-                kind = json.loads
-            group.add_argument(f"--{field.name.replace('_', '-')}", type=kind, required=not optional)
+            hint = hints[field.name]
+            parse = PARSERS[hint]
+            group.add_argument(f"--{field.name.replace('_', '-')}", type=parse, required=hint != int | None)
 
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> Trial:

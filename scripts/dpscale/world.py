@@ -91,9 +91,7 @@ def process_group(trial: Trial) -> Iterator[World]:
         device_id=device if trial.device == "cuda" else None,
     )
     try:
-        yield World(
-            rank, local_rank, int(os.environ["GROUP_RANK"]), trial.world_size, trial.devices_per_node, device
-        )
+        yield World(rank, local_rank, int(os.environ["GROUP_RANK"]), trial.world_size, trial.devices_per_node, device)
     finally:
         dist.destroy_process_group()
 

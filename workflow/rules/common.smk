@@ -11,14 +11,13 @@ sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
 from dpscale.code import digest_of, prepare_code, trial_code
 from dpscale.config import load_config
+from dpscale.environment import prefer_this_python
 from dpscale.errors import ConfigError
 from dpscale.figures import FIGURES, FORMATS
 from dpscale.plan import plan_trials
 from dpscale.record import RECORD, STEPS
 from dpscale.tables import TABLES
 
-PYTHON = sys.executable
-SCRIPTS = os.path.relpath(Path(workflow.basedir, "scripts"))
 CONFIG_SOURCE = ", ".join(os.path.relpath(path) for path in workflow.configfiles)
 
 try:
@@ -27,6 +26,11 @@ try:
 except ConfigError as error:
     raise WorkflowError(str(error))
 
+# `python` in a rule is Snakemake's own, or that of the rule's conda environment or container, which come before it.
+prefer_this_python()
+
+SCRIPTS = os.path.relpath(Path(workflow.basedir, "scripts"))
+ENVIRONMENT = str(Path(workflow.basedir, "envs", "dpscale.yaml"))
 RESULTS, DATA = CONFIG.results_dir, CONFIG.data_dir
 TRIALS = {str(trial.folder): trial for trials in PLANS.values() for trial in trials}
 TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
@@ -39,6 +43,7 @@ if "trial_slot" not in workflow.global_resources:
 
 
 def one_of(names):
+    """A pattern for a wildcard that takes these names only."""
     return "|".join(sorted({str(name) for name in names}))
 
 
@@ -48,4 +53,45 @@ wildcard_constraints:
     launcher=one_of(trial.launcher for trial in TRIALS.values()),
     topology=one_of(trial.topology for trial in TRIALS.values()),
     repeat=r"\d+",
-    figure=one_of(FIGURES),
+
+
+def dataset_settings(wildcards):
+    """The config's settings of a dataset, as JSON."""
+    settings = CONFIG.datasets.get(wildcards.dataset)
+    return json.dumps({} if settings is None else settings.model_dump(exclude_none=True))
+
+
+def trial_of(wildcards):
+    """The planned trial of a path; Snakemake shows the error beside the path that was asked for."""
+    folder = TRIAL.format(**wildcards)
+    if folder not in TRIALS:
+        raise WorkflowError(
+            f"{folder} is not planned: the strategy does not apply to that launcher, topology or repeat"
+        )
+    return TRIALS[folder]
+
+
+def code_of_trial(wildcards):
+    trial = trial_of(wildcards)
+    return trial_code(trial.base, trial.model, trial.launcher)
+
+
+def records_of(wildcards):
+    """The records that tables are made from; with partial=true none is asked for: what is there is taken."""
+    if CONFIG.partial:
+        return []
+    return [f"{RESULTS}/{trial.folder}/{RECORD}" for trial in PLANS[wildcards.experiment]]
+
+
+def records_that_exist(wildcards):
+    """With partial=true: which records there are, and when they were written, so that tables follow them."""
+    if not CONFIG.partial:
+        return None
+    paths = [Path(RESULTS, trial.folder, RECORD) for trial in PLANS[wildcards.experiment]]
+    return {str(path): path.stat().st_mtime_ns for path in paths if path.exists()}
+
+
+def plan_of(wildcards):
+    """What decides an experiment's plan, as JSON: a change elsewhere in the config re-makes no table."""
+    keep = {"datasets": True, "experiments": {wildcards.experiment}}
+    return CONFIG.model_dump_json(include=keep, by_alias=True, exclude_none=True)

@@ -16,10 +16,14 @@ rule prepare:
 rule plan:
     input:
         script=ancient(f"{SCRIPTS}/plan.py"),
+    log:
+        f"{RESULTS}/logs/plan.log",
+    conda:
+        ENVIRONMENT
     params:
         config=CONFIG.model_dump_json(include={"datasets", "experiments"}, by_alias=True, exclude_none=True),
     shell:
-        "{PYTHON} {input.script} --config={params.config:q}"
+        "python {input.script} --config={params.config:q} 2>&1 | tee {log}"
 
 
 for _experiment in PLANS:

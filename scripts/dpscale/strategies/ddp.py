@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from dpscale.typed import Number, Strict
 from dpscale.strategies.base import Strategy
+from dpscale.typed import Number, Strict
 
 if TYPE_CHECKING:
     from torch import nn

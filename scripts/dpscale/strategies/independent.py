@@ -14,7 +14,7 @@ from dpscale.strategies.base import Strategy
 if TYPE_CHECKING:
     import torch
     from torch import nn
-    from torch.distributed import GradBucket
+    from torch._C._distributed_c10d import GradBucket
 
     from dpscale.world import World
 

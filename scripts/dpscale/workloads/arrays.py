@@ -51,7 +51,9 @@ def write_prepared(folder: Path, dataset: str, classes: tuple[str, ...], splits:
         if len(images) != len(labels):
             raise UserError(f"{dataset}: {len(images)} {split} images but {len(labels)} labels")
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
-            raise UserError(f"{dataset}: {split} labels reach from {labels.min()} to {labels.max()}, not within 0 to {len(classes) - 1}")
+            raise UserError(
+                f"{dataset}: {split} labels reach from {labels.min()} to {labels.max()}, not within 0 to {len(classes) - 1}"
+            )
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -62,7 +64,9 @@ def write_prepared(folder: Path, dataset: str, classes: tuple[str, ...], splits:
         counts = [np.bincount(images[:, channel].reshape(-1), minlength=256) for channel in range(images.shape[1])]
         values = np.arange(256) / 255
         mean = [float(np.average(values, weights=count)) for count in counts]
-        std = [float(np.sqrt(np.average((values - m) ** 2, weights=count))) for m, count in zip(mean, counts, strict=True)]
+        std = [
+            float(np.sqrt(np.average((values - m) ** 2, weights=count))) for m, count in zip(mean, counts, strict=True)
+        ]
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             dataset=dataset,
@@ -109,6 +113,8 @@ def open_split(folder: Path, split: str, limit: int | None = None) -> tuple[np.n
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: {error}; delete {folder} and run snakemake prepare") from None
         if len(array) != manifest.counts[split]:
-            raise UserError(f"{path}: {len(array)} samples, the manifest says {manifest.counts[split]}; delete {folder}")
+            raise UserError(
+                f"{path}: {len(array)} samples, the manifest says {manifest.counts[split]}; delete {folder}"
+            )
         arrays.append(array if limit is None else array[:limit])
     return arrays[0], arrays[1]

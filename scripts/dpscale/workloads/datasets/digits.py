@@ -25,7 +25,9 @@ def _read(config: DatasetConfig) -> dict[str, Split]:
 
     images, labels = load_digits(return_X_y=True)
     small = np.rint(images.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-    resized = np.stack([np.asarray(Image.fromarray(image).resize((28, 28), Image.Resampling.BILINEAR)) for image in small])
+    resized = np.stack(
+        [np.asarray(Image.fromarray(image).resize((28, 28), Image.Resampling.BILINEAR)) for image in small]
+    )
     test = _is_test()
     return {
         "train": (resized[~test, None], labels[~test].astype(np.int64)),

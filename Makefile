@@ -1,0 +1,76 @@
+# make run | test | lint | bench: each prepares .venv first, which takes minutes once and nothing when nothing changed.
+#
+#   PYTHON=python3.12     another interpreter, 3.11 or newer
+#   CORES=4               how many cores Snakemake may use
+#   CPU_ONLY=1            PyTorch's CPU build (0.2 GB instead of 5.8 GB), for laptops without an NVIDIA GPU
+#   ARGS="--config partial=true"   more arguments for snakemake
+
+PYTHON ?= python3
+CORES ?= 2
+ARGS ?=
+BIN := .venv/bin
+EXPERIMENTS = $(wildcard results/*/tables/summary.csv)
+
+# The full lock was made on Linux x86-64; elsewhere, and for the CPU build, the direct pins.
+ifeq ($(CPU_ONLY)$(shell uname -sm),Linux x86_64)
+LOCKS := envs/requirements.txt envs/requirements-dev.txt
+else
+LOCKS := envs/requirements.in envs/requirements-dev.in
+endif
+RUN_LOCK := $(word 1,$(LOCKS))
+DEV_LOCK := $(word 2,$(LOCKS))
+
+.PHONY: run test lint format bench schema lock clean
+
+run: .venv/run-ready
+	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
+	$(BIN)/snakemake --cores $(CORES) --report results/report.html $(ARGS)
+	@$(BIN)/python scripts/show.py results/*/tables/summary.csv --report results/report.html
+
+test: .venv/dev-ready
+	$(BIN)/pytest
+
+lint: .venv/dev-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+format: .venv/dev-ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow
+
+bench: .venv/dev-ready
+	$(BIN)/python tests/bench/run.py
+
+schema: .venv/run-ready
+	$(BIN)/python scripts/schema.py > workflow/schemas/config.schema.json
+
+# After a change of a .in file. CI tests that locks, .in files and conda environment agree.
+lock: .venv/dev-ready
+	$(BIN)/pip install --quiet pip-tools
+	$(BIN)/pip-compile $(LOCK_FLAGS) --output-file envs/requirements.txt envs/requirements.in
+	$(BIN)/pip-compile $(LOCK_FLAGS) --output-file envs/requirements-dev.txt --constraint envs/requirements.txt envs/requirements-dev.in
+LOCK_FLAGS := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
+
+clean:
+	rm -rf .venv .snakemake .mypy_cache .pytest_cache .ruff_cache
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpscale needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=23.2"
+ifdef CPU_ONLY
+	$(BIN)/python -m pip install --disable-pip-version-check --index-url https://download.pytorch.org/whl/cpu $$(grep -E '^torch(vision)?==' envs/requirements.in)
+endif
+
+.venv/run-ready: $(RUN_LOCK) | .venv/bin/python
+	@echo "Installing $(RUN_LOCK): some minutes, once"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(RUN_LOCK)
+	@touch $@
+
+.venv/dev-ready: $(DEV_LOCK) .venv/run-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(DEV_LOCK)
+	@touch $@
