@@ -42,8 +42,10 @@ def main() -> int:
     parser.add_argument("--partial", action="store_true", help="show what is not there as missing")
     args = parser.parse_args()
     try:
-        trials = plan_trials(load_config(args.config))[args.experiment]
-        tables = make_tables([measured(trial, args.results, args.partial) for trial in trials])
+        config = load_config(args.config)
+        trials = plan_trials(config)[args.experiment]
+        found = [measured(trial, args.results, args.partial) for trial in trials]
+        tables = make_tables(found, config.experiments[args.experiment].mixed_nodes)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

@@ -13,19 +13,19 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
-from dpscale import attempt
+from dpscale import attempt, slurm
 from dpscale.code import SCRIPTS, digest_of
 from dpscale.errors import UserError
-from dpscale.launchers import CONTRACT, LAUNCHERS, Placement
+from dpscale.launchers import CONTRACT, LAUNCHERS
 from dpscale.monitor import GpuSampler
+from dpscale.placement import ByHand, needs_a_job, place
 from dpscale.record import RECORD, STEPS, Record
 from dpscale.trial import Trial
 
@@ -66,7 +66,33 @@ def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if trial.nodes == 1 and loopback:
         environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # nothing of a local run listens to the outside
+    elif trial.nodes > 1 and (interface := slurm.cluster_settings().interface):
+        environment |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return environment
+
+
+def by_hand_of(args: argparse.Namespace) -> ByHand | None:
+    """This machine's place among several, if the command line gives one.
+
+    Raises:
+        UserError: it gives a part of it.
+    """
+    given = [args.node_rank, args.master_addr, args.master_port]
+    if given == [None, None, None]:
+        return None
+    if None in given:
+        raise UserError("--node-rank, --master-addr and --master-port go together")
+    return ByHand(*given)
+
+
+def job_of(trial: Trial) -> dict[str, Any] | None:
+    """The SLURM job around this process, if any. A run on one machine needs none, so there a stray SLURM_JOB_ID is ignored."""
+    try:
+        return slurm.describe_job()
+    except UserError:
+        if needs_a_job(trial):
+            raise
+        return None
 
 
 def refuse_nested_launchers() -> None:
@@ -109,25 +135,22 @@ def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float,
     return exitcode
 
 
-def measure(trial: Trial, data: Path, folder: Path, log: Log) -> str:
+def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
     """One trial, measured into `folder`; returns a line that says how it went.
 
     Raises:
         UserError: it failed; the text names the first failing rank and its error or signal.
     """
     attempt.adopt_orphans()
-    with attempt.locked(folder) as drafts:
+    data, folder = args.data.absolute(), args.folder.absolute()
+    job = job_of(trial)
+    first_node = args.node_rank in (None, 0)  # of several machines by hand, the one that commits
+    # the other machines' own folder: node 0's lock and drafts may lie on the same file system
+    with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
         train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *trial.to_args()]
         started = datetime.now(timezone.utc)
         for number in range(1, ATTEMPTS + 1):
-            placement = Placement(
-                nodes=trial.nodes,
-                node_rank=0,
-                ranks_per_node=trial.ranks_per_node,
-                master_addr="127.0.0.1",
-                master_port=attempt.free_port(),
-                run_id=uuid.uuid4().hex,
-            )
+            placement = place(trial, by_hand_of(args), job, number)
             command = LAUNCHERS[trial.launcher](train, placement)
             sampling: AbstractContextManager[GpuSampler | None] = (
                 GpuSampler() if trial.device == "cuda" else nullcontext()
@@ -136,7 +159,7 @@ def measure(trial: Trial, data: Path, folder: Path, log: Log) -> str:
                 exitcode = run_ranks(command, environment_for(trial, drafts), trial.timeout_s, log)
             if exitcode == 0:
                 break
-            if number == ATTEMPTS or not attempt.address_was_taken(drafts):
+            if number == ATTEMPTS or args.node_rank is not None or not attempt.address_was_taken(drafts):
                 raise UserError(attempt.explain_failure(drafts, exitcode))
             log.write(f"port {placement.master_port} was taken meanwhile: trying another")
         launch = {
@@ -144,7 +167,10 @@ def measure(trial: Trial, data: Path, folder: Path, log: Log) -> str:
             "started_at": started.isoformat(),
             "ended_at": datetime.now(timezone.utc).isoformat(),
             "port_attempts": number,
+            "slurm": job,
         }
+        if not first_node:
+            return "ok: node 0 has the record"
         return commit(Record.read(drafts / RECORD), launch, sampler, drafts, folder)
 
 
@@ -194,6 +220,10 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared dataset")
     parser.add_argument("--folder", type=Path, required=True, help="where record.json and steps.parquet go")
     parser.add_argument("--log", type=Path, required=True, help="the ranks' output")
+    by_hand = parser.add_argument_group("one of several machines, started by hand on each")
+    by_hand.add_argument("--node-rank", type=int, help="this machine's number, from 0")
+    by_hand.add_argument("--master-addr", help="host name or address of machine 0")
+    by_hand.add_argument("--master-port", type=int, help="a free port of machine 0")
     Trial.add_arguments(parser)
     args = parser.parse_args()
     trial = Trial.from_args(args)
@@ -204,7 +234,7 @@ def main() -> int:
         log = Log(file)
         try:
             refuse_nested_launchers()
-            outcome = measure(trial, args.data.absolute(), args.folder.absolute(), log)
+            outcome = measure(trial, args, log)
         except UserError as error:
             log.write(f"failed: {error}")
             print(f"{trial.id}: {error}\n  log: {args.log}", file=sys.stderr)

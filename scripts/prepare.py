@@ -7,11 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from dpscale.config import DatasetConfig
 from dpscale.errors import UserError
 from dpscale.typed import validated
 from dpscale.workloads.arrays import write_prepared
 from dpscale.workloads.datasets import DATASETS
+from dpscale.workloads.datasets.settings import DatasetConfig
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from dpscale.attempt import write_exit
+from dpscale.slurm import node_rank_of_this_step
 
 
 def start_rank(local_rank: int, argv: list[str], environment: dict[str, str]) -> None:
@@ -26,13 +27,15 @@ def start_rank(local_rank: int, argv: list[str], environment: dict[str, str]) ->
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    for flag in ("--nnodes", "--node-rank", "--nproc-per-node", "--master-port"):
+    for flag in ("--nnodes", "--nproc-per-node", "--master-port"):
         parser.add_argument(flag, type=int, required=True)
+    parser.add_argument("--node-rank", type=int, help="in a job step it is SLURM_NODEID")
     parser.add_argument("--master-addr", required=True)
     parser.add_argument("command", nargs="+", help="train.py and its arguments")
     args = parser.parse_args()
+    node_rank = node_rank_of_this_step() if args.node_rank is None else args.node_rank
     environment = {
-        "GROUP_RANK": str(args.node_rank),
+        "GROUP_RANK": str(node_rank),
         "WORLD_SIZE": str(args.nnodes * args.nproc_per_node),
         "LOCAL_WORLD_SIZE": str(args.nproc_per_node),
         "MASTER_ADDR": args.master_addr,
@@ -55,7 +58,7 @@ def main() -> int:
             pass
     except (ProcessExitedException, ProcessRaisedException) as failure:
         exitcode = getattr(failure, "exit_code", 1)
-        first_rank = args.node_rank * args.nproc_per_node
+        first_rank = node_rank * args.nproc_per_node
         write_exit(Path(os.environ["DPSCALE_DRAFTS"]), first_rank + failure.error_index, exitcode)
         return 1
     return 0

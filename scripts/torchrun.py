@@ -8,11 +8,19 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import parse_args, run
 
 from dpscale.attempt import write_exit
+from dpscale.slurm import node_rank_of_this_step
+
+
+def arguments() -> list[str]:
+    """Our command line; in a job step it has no node rank yet."""
+    argv = sys.argv[1:]
+    given = any(argument.startswith("--node-rank=") for argument in argv)
+    return argv if given else [f"--node-rank={node_rank_of_this_step()}", *argv]
 
 
 def main() -> int:
     try:
-        run(parse_args(sys.argv[1:]))
+        run(parse_args(arguments()))
     except ChildFailedError as error:
         failures = error.failures
         # torchrun's own order of failures is by whole seconds: a rank that was killed comes before those it left alone

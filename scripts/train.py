@@ -16,6 +16,7 @@ from dpscale.attempt import die_with_parent, write_failure
 from dpscale.environment import describe_machine, device_uuids
 from dpscale.errors import UserError
 from dpscale.record import STEPS, RankFacts, Record, Segment, write_steps
+from dpscale.slurm import node_name
 from dpscale.strategies import STRATEGIES
 from dpscale.training import Training
 from dpscale.trial import Trial
@@ -49,21 +50,23 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     training.finish()
     checks.losses_are_finite(trial, [loss for _, interval, _ in parts for loss in interval.losses])
     difference = checks.weights_agree(trial, training.strategy, training.plain_model, world)
-    gathered = world.gather((parts, facts))
+    machine = describe_machine(trial.device) if world.local_rank == 0 else None
+    gathered = world.gather((parts, facts, machine))
     if gathered is None:
         return
-    parts_by_rank = [ranks_parts for ranks_parts, _ in gathered]
-    environment = describe_machine(trial.device)
+    parts_by_rank = [ranks_parts for ranks_parts, _, _ in gathered]
+    nodes = [ranks_machine for _, _, ranks_machine in gathered if ranks_machine is not None]
     Record(
         trial=trial,
         status="ok",
         reason=None,
-        environment=environment,
+        environment=nodes[0],
+        nodes=nodes,
         segments=merge_segments(parts_by_rank, training.strategy.exchanges_gradients),
-        ranks=[ranks_facts for _, ranks_facts in gathered],
+        ranks=[ranks_facts for _, ranks_facts, _ in gathered],
         steps_per_epoch=stream.steps_per_epoch,
         machine_cpu_time_s=usage.machine_s,
-        oversubscribed=trial.ranks_per_node * trial.threads_per_rank > environment["usable_cpus"],
+        oversubscribed=any(trial.ranks_per_node * trial.threads_per_rank > node["usable_cpus"] for node in nodes),
         effective_precision=precision.seen,
         weights_max_difference=difference,
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
@@ -84,7 +87,7 @@ def rank_facts(trial: Trial, world: World, usage: monitor.CpuUsage) -> RankFacts
     indices = world.device_indices
     return RankFacts(
         rank=world.rank,
-        host=os.uname().nodename,
+        node=node_name(),
         device_uuids=device_uuids(trial.device, indices),
         cpu_time_s=usage.rank_s,
         peak_memory_bytes=monitor.peak_memory_bytes(),

@@ -84,14 +84,18 @@ def locked(folder: Path) -> Iterator[Path]:
         try:
             yield drafts
         finally:
-            shutil.rmtree(drafts, ignore_errors=True)
-            path.unlink()
+            shutil.rmtree(drafts, ignore_errors=True)  # the lock's file stays: unlinking it would let two in
+
+
+def ephemeral_ports_begin() -> int:
+    """The first port that the kernel hands out by itself; those below it are taken by nobody by chance."""
+    path = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    return int(path.read_text().split()[0]) if path.exists() else 32_768
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on, below the ephemeral range: no client socket can take it by chance."""
-    low = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    highest = int(low.read_text().split()[0]) if low.exists() else 32_768
+    """A TCP port on loopback that nobody listens on, below the ephemeral range."""
+    highest = ephemeral_ports_begin()
     for port in SystemRandom().sample(range(LOWEST_PORT, highest), 100):
         with socket.socket() as probe:
             try:
@@ -111,14 +115,17 @@ def write_failure(drafts: Path, error: BaseException) -> None:
 
 
 def write_exit(drafts: Path, rank: int, exitcode: int) -> None:
-    """Put down, from the process that started it, how the first failing rank ended. Negative is a signal's number."""
-    (drafts / "exit.json").write_text(json.dumps({"rank": rank, "exitcode": exitcode}))
+    """Put down, from the process that started it, how a node's first failing rank ended. Negative is a signal's number."""
+    exit_of_rank = {"rank": rank, "exitcode": exitcode, "when_ns": time.time_ns()}
+    (drafts / f"exit-{rank}.json").write_text(json.dumps(exit_of_rank))
 
 
 def explain_failure(drafts: Path, exitcode: int) -> str:
     """One line: the first failing rank, and its own error or the signal that killed it."""
-    exit_path = drafts / "exit.json"
-    first: dict[str, Any] | None = json.loads(exit_path.read_text()) if exit_path.exists() else None
+    exits = [json.loads(path.read_text()) for path in drafts.glob("exit-*.json")]
+    # a rank that a signal ended is a cause; TERM is what the others get when everything is ended
+    exits.sort(key=lambda item: (item["exitcode"] >= 0 or item["exitcode"] == -signal.SIGTERM, item["when_ns"]))
+    first: dict[str, Any] | None = exits[0] if exits else None
     if first and first["exitcode"] < 0:
         name = signal.Signals(-first["exitcode"]).name
         hint = ": out of memory is the usual cause" if name == "SIGKILL" else ""

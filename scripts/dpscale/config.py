@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from dpscale.cluster import ClusterConfig
 from dpscale.errors import ConfigError
 from dpscale.typed import Count, Name, Number, Strict, describe
+from dpscale.workloads.datasets.settings import DatasetConfig
 
 Device = Literal["cpu", "cuda"]
 Backend = Literal["auto", "gloo", "nccl"]
@@ -95,6 +97,7 @@ class ExperimentConfig(Strict):
     loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")
     repeats: Count = Field(3, description="separate launches of each cell; from 6 on there is a 95 % interval")
     seed: int = Field(0, ge=0, description="seeds of repeat r are derived from seed + r")
+    mixed_nodes: bool = Field(False, description="let records of different classes of machine into one table")
     timeout_s: Number = Field(1800.0, gt=0, description="a trial that runs longer is ended and fails")
     collective_timeout_s: Number = Field(300.0, gt=0, description="a rank that waits longer for the others fails")
 
@@ -116,14 +119,6 @@ class ExperimentConfig(Strict):
         return self
 
 
-class DatasetConfig(Strict):
-    """Where a dataset's files lie. Prepared once into data_dir, then shared by all experiments."""
-
-    source: str | None = Field(None, description="folder of the dataset's files; not for digits and synthetic")
-    train_samples: Count | None = Field(None, description="synthetic only: how many training samples to make")
-    test_samples: Count | None = Field(None, description="synthetic only: how many test samples to make")
-
-
 class FigureConfig(Strict):
     """How figures look. Changing these re-makes figures and nothing else."""
 
@@ -140,6 +135,7 @@ class Config(Strict):
     data_dir: str = Field("data", min_length=1, description="prepared datasets")
     partial: bool = Field(False, description="tables and figures from what is there; start no trial")
     datasets: dict[str, DatasetConfig] = Field(default_factory=dict, description="dataset -> where its files lie")
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     figures: FigureConfig = Field(default_factory=FigureConfig)
     experiments: dict[Name, ExperimentConfig] = Field(min_length=1, description="name -> experiment")
 

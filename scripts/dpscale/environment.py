@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from dpscale.monitor import usable_cpus
+from dpscale.slurm import node_name
 
 # Records of one table must agree on these (`machine_class`): a speed-up across two machines means nothing.
 CLASS_FACTS = (
@@ -57,6 +58,7 @@ def describe_machine(device: str) -> dict[str, Any]:
 
     facts: dict[str, Any] = {
         "host": socket.gethostname(),
+        "node": node_name(),
         "os": platform.platform(),
         "cpu_model": cpu_model(),
         "usable_cpus": usable_cpus(),

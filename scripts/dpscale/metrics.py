@@ -151,6 +151,8 @@ def warnings(record: Record) -> list[str]:
             f"oversubscribed: {trial.ranks_per_node} ranks x {trial.threads_per_rank} threads on "
             f"{record.environment['usable_cpus']} usable CPUs"
         )
+    if (record.launch.get("slurm") or {}).get("shared"):
+        found.append("shared nodes: other jobs may have run on them")
     others = others_cpu_percent(record)
     if others is not None and others > FLAG_OTHERS_ABOVE_PERCENT:
         found.append(f"other processes used {others:.0f} % of the CPUs")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from dpscale.config import Config, DatasetConfig, ExperimentConfig, StrategyConfig
+from dpscale.config import Config, ExperimentConfig, StrategyConfig
 from dpscale.errors import ConfigError, suggest
 from dpscale.launchers import LAUNCHERS
 from dpscale.strategies import STRATEGIES
@@ -17,6 +17,7 @@ from dpscale.strategies.base import Strategy
 from dpscale.trial import Topology, Trial
 from dpscale.typed import Strict, validated
 from dpscale.workloads.datasets import DATASETS
+from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.models import MODELS
 
 DEFAULT_WARMUP_EPOCHS = 1

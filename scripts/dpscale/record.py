@@ -53,7 +53,7 @@ class RankFacts:
     """One process. CPU time is that of the timed segments; memory is the peak of its whole life."""
 
     rank: int
-    host: str
+    node: str  # SLURM's name of it, else the host's
     device_uuids: list[str]
     cpu_time_s: float
     peak_memory_bytes: int
@@ -70,7 +70,8 @@ class Record:
     trial: Trial
     status: Literal["ok", "unavailable"]
     reason: str | None  # why it is not ok
-    environment: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)  # of rank 0's machine, and the code
+    nodes: list[dict[str, Any]] = field(default_factory=list)  # of every node's machine, in the order of node ranks
     launch: dict[str, Any] = field(
         default_factory=dict
     )  # command, start and end: what only the launching process knows

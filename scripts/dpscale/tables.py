@@ -62,7 +62,7 @@ TIMINGS = {
     "cpu_percent_per_rank": "mean CPU time of a rank over time: 100 is one core kept busy",
     "others_cpu_percent": "what other processes used of the usable CPUs meanwhile",
     "train_samples_per_epoch": "samples that the loader delivered in a timed epoch (or the timed steps), all ranks",
-    "host": "machine of rank 0",
+    "host": "host name of rank 0's machine",
     "started_at": "UTC time of the launch",
     "ended_at": "UTC time of its end",
     "warnings": "what to know before trusting this row",
@@ -117,14 +117,18 @@ EVALUATIONS = {
 TABLES = {"timings": TIMINGS, "summary": SUMMARY, "losses": LOSSES, "evaluations": EVALUATIONS}
 
 
-def make_tables(measured: Sequence[Measured]) -> dict[str, pd.DataFrame]:
+def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict[str, pd.DataFrame]:
     """All tables of one experiment, by name.
+
+    Args:
+        mixed_nodes: let records of different classes of machine into one table.
 
     Raises:
         UserError: a record is of another trial than planned, or records come from different classes of machine.
     """
     refuse_foreign_records(measured)
-    refuse_mixed_machines([record for _, record, _ in measured if record is not None and record.status == "ok"])
+    if not mixed_nodes:
+        refuse_mixed_machines([record for _, record, _ in measured if record is not None and record.status == "ok"])
     timings = _frame("timings", [_timing(trial, record, steps) for trial, record, steps in measured])
     return {
         "timings": timings,
@@ -143,16 +147,18 @@ def refuse_foreign_records(measured: Sequence[Measured]) -> None:
 
 
 def refuse_mixed_machines(records: Sequence[Record]) -> None:
-    """Raises UserError: names the first fact in which the machines or their software differ."""
+    """Raises UserError: names the first fact in which the machines or their software differ, within a trial or between."""
     for fact in CLASS_FACTS:
         values: dict[Any, str] = {}
         for record in records:
-            values.setdefault(record.environment.get(fact), record.trial.id)
+            for machine in [record.environment, *record.nodes]:
+                if fact in machine:
+                    values.setdefault(machine[fact], f"{record.trial.id} on {machine['node']}")
         if len(values) > 1:
             (first, one), (second, other), *_ = values.items()
             raise UserError(
                 f"records of different machines or software don't make one table: {fact} is {first!r} in {one} and "
-                f"{second!r} in {other}; measure them again: snakemake --forcerun trial"
+                f"{second!r} in {other}; measure them again (snakemake --forcerun trial), or set mixed_nodes: true"
             )
 
 

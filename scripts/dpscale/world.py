@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+import psutil
 import torch
 import torch.distributed as dist
 
@@ -80,6 +81,8 @@ def process_group(trial: Trial) -> Iterator[World]:
             f"{trial.id}: the launcher started {started[0]} ranks, {started[1]} on this node, but the trial asks for "
             f"{trial.world_size}, {trial.ranks_per_node} on each of {trial.nodes} nodes"
         )
+    if trial.nodes > 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_to(os.environ["MASTER_ADDR"]))
     check_interface()
     device = torch.device("cpu")
     if trial.device == "cuda":
@@ -94,6 +97,19 @@ def process_group(trial: Trial) -> Iterator[World]:
         yield World(rank, local_rank, int(os.environ["GROUP_RANK"]), trial.world_size, trial.devices_per_node, device)
     finally:
         dist.destroy_process_group()
+
+
+def interface_to(address: str) -> str:
+    """The interface that this machine reaches an address by. gloo would take the one of its own host name, which on
+    many machines is loopback."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))  # UDP: nothing is sent
+        mine = probe.getsockname()[0]
+    for name, addresses in psutil.net_if_addrs().items():
+        if mine in (entry.address.partition("%")[0] for entry in addresses):
+            return name
+    raise UserError(f"no interface of this machine has {mine}, its address towards {address}: set cluster.interface")
 
 
 def check_interface() -> None:

@@ -9,6 +9,7 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
+from dpscale import slurm
 from dpscale.code import digest_of, prepare_code, trial_code
 from dpscale.config import load_config
 from dpscale.environment import prefer_this_python
@@ -25,6 +26,10 @@ try:
     PLANS = plan_trials(CONFIG, CONFIG_SOURCE)
 except ConfigError as error:
     raise WorkflowError(str(error))
+
+os.environ[slurm.SETTINGS] = CONFIG.cluster.model_dump_json()
+if CONFIG.cluster.prelude:
+    shell.prefix(f"{CONFIG.cluster.prelude}; ")
 
 # `python` in a rule is Snakemake's own, or that of the rule's conda environment or container, which come before it.
 prefer_this_python()
@@ -69,6 +74,11 @@ def trial_of(wildcards):
             f"{folder} is not planned: the strategy does not apply to that launcher, topology or repeat"
         )
     return TRIALS[folder]
+
+
+def asks_for(resource):
+    """A resource of a trial's SLURM job, as a function of its wildcards and attempt; elsewhere these ask for nothing."""
+    return lambda wildcards, attempt: slurm.resources(trial_of(wildcards), CONFIG.cluster, attempt)[resource]
 
 
 def code_of_trial(wildcards):

@@ -14,6 +14,14 @@ rule trial:
     threads: lambda wildcards: trial_of(wildcards).ranks_per_node * trial_of(wildcards).threads_per_rank
     resources:
         trial_slot=1,
+        nodes=asks_for("nodes"),
+        mpi=asks_for("mpi"),
+        tasks=asks_for("tasks"),
+        tasks_per_gpu=asks_for("tasks_per_gpu"),
+        gres=asks_for("gres"),
+        cpus_per_task=asks_for("cpus_per_task"),
+        runtime=asks_for("runtime"),
+        slurm_extra=asks_for("slurm_extra"),
     params:
         trial=lambda wildcards: trial_of(wildcards).to_args(),
         code=code_of_trial,

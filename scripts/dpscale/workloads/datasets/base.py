@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpscale.config import DatasetConfig
+from dpscale.workloads.datasets.settings import DatasetConfig
 
 Split = tuple[np.ndarray, np.ndarray]  # images (n, channels, height, width) uint8, labels (n,) int64
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dpscale.config import DatasetConfig
 from dpscale.workloads.datasets.base import Dataset, Split
+from dpscale.workloads.datasets.settings import DatasetConfig
 
 SAMPLES = 1797
 EVERY_SIXTH = 6  # every sixth sample is for testing: all writers are in both parts

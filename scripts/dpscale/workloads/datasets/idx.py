@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dpscale.config import DatasetConfig
 from dpscale.errors import UserError
 from dpscale.workloads.datasets.base import Dataset, Split
+from dpscale.workloads.datasets.settings import DatasetConfig
 
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

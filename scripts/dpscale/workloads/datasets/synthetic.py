@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dpscale.config import DatasetConfig
 from dpscale.workloads.datasets.base import Dataset, Split
+from dpscale.workloads.datasets.settings import DatasetConfig
 
 CLASSES = 10
 SHAPE = (1, 28, 28)

@@ -1,0 +1,125 @@
+"""What a trial learns from the SLURM job that it runs in, and the resources that it asks for."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import socket
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from dpscale.attempt import LOWEST_PORT, ephemeral_ports_begin
+from dpscale.errors import UserError
+from dpscale.trial import Trial
+
+if TYPE_CHECKING:  # the config's types take a while to import, and most launches don't need them
+    from dpscale.cluster import ClusterConfig
+
+# The cluster's settings reach launch.py through the environment and not as a rule's params: they decide where a trial
+# runs and not what it measures, so changing them re-runs nothing.
+SETTINGS = "DPSCALE_CLUSTER"
+START_UP_MINUTES = 5  # of a job beyond its trial's own time limit: environment, imports, staging
+PORTS_PER_JOB = 4  # neighbouring job ids don't share one, whatever their attempts
+
+
+def resources(trial: Trial, cluster: ClusterConfig, attempt: int) -> dict[str, Any]:
+    """What the snakemake-executor-plugin-slurm is to ask for; None leaves a resource out.
+
+    On several nodes `mpi` keeps the plugin from wrapping the job in an srun of one task, which would leave it on one
+    node; it demands tasks > 1. GPUs are asked for per node with gres: --gpus=8 -N2 may be placed 7 + 1.
+    """
+    several = trial.nodes > 1
+    extra = "--ntasks-per-node=1" + (" --exclusive" if cluster.exclusive else "")
+    return {
+        "nodes": trial.nodes,
+        "mpi": "srun" if several else None,
+        "tasks": trial.nodes if several else None,
+        "tasks_per_gpu": 0,
+        "gres": gres_per_node(trial, cluster),
+        "cpus_per_task": cores_per_rank(trial, cluster) * trial.ranks_per_node,
+        "runtime": attempt * (math.ceil(trial.timeout_s / 60) + START_UP_MINUTES),
+        "slurm_extra": extra,
+    }
+
+
+def cluster_settings() -> ClusterConfig:
+    """The config's cluster section, as the Snakefile put it into the environment; its defaults without one."""
+    from dpscale.cluster import ClusterConfig
+
+    return ClusterConfig.model_validate_json(os.environ.get(SETTINGS, "{}"))
+
+
+def cores_per_rank(trial: Trial, cluster: ClusterConfig) -> int:
+    return cluster.cores_per_rank or trial.threads_per_rank + trial.loader_workers
+
+
+def gres_per_node(trial: Trial, cluster: ClusterConfig) -> str | None:
+    return f"{cluster.gres}:{trial.devices_per_node}" if trial.device == "cuda" else None
+
+
+def node_rank_of_this_step() -> int:
+    """This node's number in its job step.
+
+    Raises:
+        UserError: not in a job step, or in one with several tasks per node: each would start all of the node's ranks.
+    """
+    if "SLURM_NODEID" not in os.environ:
+        raise UserError("SLURM_NODEID is not set: outside a SLURM job step, give --node-rank")
+    if int(os.environ["SLURM_STEP_NUM_TASKS"]) != int(os.environ["SLURM_STEP_NUM_NODES"]):
+        raise UserError(
+            f"{os.environ['SLURM_STEP_NUM_TASKS']} tasks on {os.environ['SLURM_STEP_NUM_NODES']} nodes: "
+            "srun must start one launcher per node (--ntasks-per-node=1)"
+        )
+    return int(os.environ["SLURM_NODEID"])
+
+
+def node_name() -> str:
+    """SLURM's name of this node, else the host's."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def describe_job() -> dict[str, Any] | None:
+    """The job that this process runs in, by SLURM's own word; None outside of one.
+
+    Raises:
+        UserError: SLURM does not know the job.
+    """
+    job_id = os.environ.get("SLURM_JOB_ID")
+    if job_id is None:
+        return None
+    fields = dict(re.findall(r"(\S+?)=(\S*)", _scontrol("show", "job", "--oneliner", job_id)))
+    return {
+        "job_id": job_id,
+        "nodes": _scontrol("show", "hostnames", fields["NodeList"]).split(),
+        "partition": fields.get("Partition"),
+        "cpus": int(fields["NumCPUs"]),
+        "allocated": fields.get("AllocTRES") or fields.get("TRES"),
+        "gres_per_node": fields.get("TresPerNode"),
+        "time_limit": fields.get("TimeLimit"),
+        "shared": fields.get("OverSubscribe") != "NO",  # an exclusive job does not let others onto its nodes
+    }
+
+
+def _scontrol(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["scontrol", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"SLURM_JOB_ID is set, but scontrol does not answer: {error}") from None
+    if done.returncode != 0:
+        raise UserError(f"scontrol {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def address_of(host: str) -> str:
+    """The literal address of a host, resolved once: ranks that resolve it each may get different ones."""
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except socket.gaierror as error:
+        raise UserError(f"{host}: {error.strerror}; the first node's name must resolve on the nodes") from None
+
+
+def port_of(job_id: int, attempt: int) -> int:
+    """A port that all nodes agree on without talking: below the ephemeral range, where no client socket lands."""
+    ports = ephemeral_ports_begin() - LOWEST_PORT
+    return LOWEST_PORT + (job_id * PORTS_PER_JOB + attempt) % ports

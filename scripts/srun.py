@@ -1,0 +1,31 @@
+"""One task of srun becomes one rank: SLURM's variables are turned into the launch environment, then train.py runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--master-addr", required=True)
+    parser.add_argument("--master-port", required=True)
+    parser.add_argument("command", nargs="+", help="train.py and its arguments")
+    args = parser.parse_args()
+    step = os.environ
+    step.update(
+        RANK=step["SLURM_PROCID"],
+        LOCAL_RANK=step["SLURM_LOCALID"],
+        WORLD_SIZE=step["SLURM_STEP_NUM_TASKS"],
+        LOCAL_WORLD_SIZE=str(int(step["SLURM_STEP_NUM_TASKS"]) // int(step["SLURM_STEP_NUM_NODES"])),
+        GROUP_RANK=step["SLURM_NODEID"],
+        MASTER_ADDR=args.master_addr,
+        MASTER_PORT=args.master_port,
+    )
+    import train
+
+    train.main(args.command[1:])
+
+
+if __name__ == "__main__":
+    main()
