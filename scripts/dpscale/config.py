@@ -6,9 +6,10 @@ path, the value and the remedy, so that a typing error costs a newcomer one look
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dpscale.cluster import ClusterConfig
 from dpscale.errors import ConfigError
@@ -19,8 +20,37 @@ Device = Literal["cpu", "cuda"]
 Backend = Literal["auto", "gloo", "nccl"]
 Precision = Literal["fp32", "bf16"]
 
-# Named targets of the Snakefile: an experiment of that name could not be told from them.
-RESERVED_NAMES = {"all", "bench", "figures", "plan", "prepare", "records", "report", "tables", "trial"}
+# Rules of the workflow: an experiment of that name could not be told from them. So are plot_<figure>.
+RESERVED_NAMES = {
+    "all",
+    "bench",
+    "collect",
+    "figures",
+    "plan",
+    "prepare",
+    "prepare_dataset",
+    "records",
+    "report",
+    "tables",
+    "trial",
+}
+
+
+def _each_once(values: list[str]) -> list[str]:
+    if repeated := sorted({value for value in values if values.count(value) > 1}):
+        raise ValueError(f"{', '.join(repeated)} listed more than once; keep one")
+    return values
+
+
+def _plain_path(path: str) -> str:
+    """Rules write paths into shell commands and patterns with wildcards as they are."""
+    if not re.fullmatch(r"[\w./+@-]+", path):
+        raise ValueError("a folder is of letters, digits and . _ / + @ - (no spaces); choose another")
+    return path
+
+
+Listed = Annotated[list[str], Field(min_length=1), AfterValidator(_each_once)]
+Folder = Annotated[str, Field(min_length=1), AfterValidator(_plain_path)]
 
 
 class OptimizerConfig(Strict):
@@ -36,7 +66,7 @@ class WorkloadConfig(Strict):
     """What is trained, on what, by which rule: the same for every strategy of an experiment."""
 
     model: str = Field("convnet", description="a row of MODELS")
-    model_options: dict[str, bool | int | float | str] = Field(
+    model_options: dict[str, Any] = Field(
         default_factory=dict, description="options of that row, e.g. {dropout: false}"
     )
     dataset: str = Field("digits", description="a row of DATASETS")
@@ -63,10 +93,10 @@ class StrategyConfig(Strict):
 
     model_config = ConfigDict(extra="allow")
 
-    base: str | None = Field(None, description="the row of STRATEGIES; null = the variant's own name")
+    base: str | None = Field(None, min_length=1, description="the row of STRATEGIES; null = the variant's own name")
     precision: Precision | None = Field(None, description="overrides the experiment's precision")
-    launchers: list[str] | None = Field(None, min_length=1, description="overrides the experiment's launchers")
-    topologies: list[str] | None = Field(None, min_length=1, description="overrides the experiment's topologies")
+    launchers: Listed | None = Field(None, description="overrides the experiment's launchers")
+    topologies: Listed | None = Field(None, description="overrides the experiment's topologies")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -81,8 +111,8 @@ class ExperimentConfig(Strict):
     backend: Backend = Field("auto", description="auto = nccl on cuda, gloo on the CPU")
     precision: Precision = Field("fp32", description="fp32, or bf16 through torch.autocast")
     strategies: dict[Name, StrategyConfig] = Field(min_length=1, description="name -> variant")
-    launchers: list[str] = Field(["spawn"], min_length=1, description="rows of LAUNCHERS")
-    topologies: list[str] = Field(min_length=1, description="nodes x devices_per_node, e.g. [1x1, 1x2]")
+    launchers: Listed = Field(["spawn"], description="rows of LAUNCHERS")
+    topologies: Listed = Field(description="nodes x devices_per_node, e.g. [1x1, 1x2]")
     batch: BatchConfig
     epochs: Count | None = Field(None, description="whole epochs, warm-up included; or give steps")
     warmup_epochs: Count | None = Field(
@@ -95,18 +125,13 @@ class ExperimentConfig(Strict):
     evaluate: bool = Field(True, description="evaluate the whole test set after each epoch (or after the steps)")
     threads_per_rank: Count = Field(1, description="CPU threads of each rank, for every strategy and launcher alike")
     loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")
-    repeats: Count = Field(3, description="separate launches of each cell; from 6 on there is a 95 % interval")
-    seed: int = Field(0, ge=0, description="seeds of repeat r are derived from seed + r")
+    repeats: Count = Field(3, le=1000, description="separate launches of each cell; from 6 on there is a 95 % interval")
+    seed: int = Field(0, ge=0, lt=2**32, description="seeds of repeat r are derived from seed + r")
     mixed_nodes: bool = Field(False, description="let records of different classes of machine into one table")
-    timeout_s: Number = Field(1800.0, gt=0, description="a trial that runs longer is ended and fails")
-    collective_timeout_s: Number = Field(300.0, gt=0, description="a rank that waits longer for the others fails")
-
-    @field_validator("topologies", "launchers")
-    @classmethod
-    def _no_repetition(cls, values: list[str]) -> list[str]:
-        if repeated := sorted({value for value in values if values.count(value) > 1}):
-            raise ValueError(f"{', '.join(repeated)} listed more than once; keep one")
-        return values
+    timeout_s: Number = Field(1800.0, gt=0, le=1e7, description="a trial that runs longer is ended and fails")
+    collective_timeout_s: Number = Field(
+        300.0, gt=0, le=1e7, description="a rank that waits longer for the others fails"
+    )
 
     @model_validator(mode="after")
     def _epochs_or_steps(self) -> ExperimentConfig:
@@ -131,8 +156,8 @@ class FigureConfig(Strict):
 class Config(Strict):
     """All of config.yaml."""
 
-    results_dir: str = Field("results", min_length=1, description="everything that a run makes")
-    data_dir: str = Field("data", min_length=1, description="prepared datasets")
+    results_dir: Folder = Field("results", description="everything that a run makes")
+    data_dir: Folder = Field("data", description="prepared datasets")
     partial: bool = Field(False, description="tables and figures from what is there; start no trial")
     datasets: dict[str, DatasetConfig] = Field(default_factory=dict, description="dataset -> where its files lie")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
@@ -142,7 +167,7 @@ class Config(Strict):
     @field_validator("experiments")
     @classmethod
     def _names_are_no_targets(cls, experiments: dict[str, ExperimentConfig]) -> dict[str, ExperimentConfig]:
-        if reserved := sorted(RESERVED_NAMES & experiments.keys()):
+        if reserved := sorted(name for name in experiments if name in RESERVED_NAMES or name.startswith("plot_")):
             raise ValueError(f"{', '.join(reserved)}: the name of a target of the Snakefile; choose another")
         return experiments
 

@@ -68,9 +68,10 @@ def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, Data
         yield f"{place}.warmup_{unit} = {warmup}: leaves nothing of {unit} = {total} to measure; raise {unit}"
     topologies = yield from _topologies(f"{place}.topologies", experiment.topologies)
     yield from _unknown(f"{place}.launchers", "launcher", experiment.launchers, LAUNCHERS)
+    used = set(topologies)
     for name, variant in experiment.strategies.items():
-        yield from _variant_problems(f"{place}.strategies.{name}", name, variant, topologies)
-    yield from _batch_problems(place, experiment, topologies, datasets)
+        used |= yield from _variant_problems(f"{place}.strategies.{name}", name, variant, experiment, topologies)
+    yield from _batch_problems(place, experiment, sorted(used), datasets)
 
 
 def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
@@ -98,16 +99,19 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
         yield f"{place}.optimizer.momentum = {workload.optimizer.momentum}: only sgd has it; remove it or use name: sgd"
 
 
-def _variant_problems(place: str, name: str, variant: StrategyConfig, topologies: list[Topology]) -> Iterator[str]:
+def _variant_problems(
+    place: str, name: str, variant: StrategyConfig, experiment: ExperimentConfig, topologies: list[Topology]
+) -> Generator[str, None, set[Topology]]:
+    """Yields problems, returns the topologies that the variant runs on."""
     base = variant.base or name
     row = STRATEGIES.get(base)
     if row is None:
         key = f"{place}.base = {base!r}" if variant.base else place
         remedy = "" if variant.base else "; a name of your own needs base: and one of these"
         yield f"{key}: unknown strategy {base!r}; {suggest(base, STRATEGIES)}{remedy}"
-        return
+        return set()
     known = {*StrategyConfig.model_fields, *row.options.model_fields}
-    for key in variant.options.keys() - known:
+    for key in sorted(variant.options.keys() - known):
         yield f"{place}: unknown key {key!r}: {suggest(key, sorted(known))}"
     if variant.options.keys() <= known:
         yield from _option_problems(row.options, variant.options, place)
@@ -117,6 +121,9 @@ def _variant_problems(place: str, name: str, variant: StrategyConfig, topologies
         own = yield from _topologies(f"{place}.topologies", variant.topologies)
     if own and not any(_applies(row, topology) for topology in own):
         yield f"{place}: {base} applies to none of the topologies {', '.join(map(str, own))}; {_applies_to(row)}"
+    if not _launchers(experiment, variant, row):
+        yield f"{place}: {base} is started by {' or '.join(row.launchers or ())} only; add it to launchers"
+    return {topology for topology in own if _applies(row, topology)}
 
 
 def _batch_problems(

@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from dpscale.errors import ConfigError, suggest
 
@@ -21,7 +32,8 @@ def _number(value: Any) -> Any:
 
 
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]+$")]
+NAME = r"^[a-z][a-z0-9_]+$"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -41,6 +53,13 @@ class Strict(BaseModel):
             if unknown:
                 raise ValueError("; ".join(f"unknown key {key!r}: {suggest(key, valid)}" for key in unknown))
         return data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Editors take an empty level too."""
+        schema = handler(core)
+        handler.resolve_ref_schema(schema)["type"] = ["object", "null"]
+        return schema
 
 
 Model = TypeVar("Model", bound=Strict)
@@ -62,11 +81,13 @@ def describe(item: Any, place: str = "") -> str:
     path = ".".join([place] * bool(place) + [str(part) for part in item["loc"] if part != "[key]"])
     value = item["input"]
     message = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "string_pattern_mismatch":
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == NAME:
         message = "names are two or more of a-z, 0-9 and _, beginning with a letter"
     elif item["type"] == "literal_error":
         valid = re.findall(r"'([^']*)'", item["ctx"]["expected"])
         message = f"not known: {suggest(value, valid)}"
+    elif item["type"] in ("model_type", "dict_type"):
+        message = "keys with values are expected here"
     elif item["type"] == "missing":
         return f"{path}: this key is required"
     shown = "" if isinstance(value, dict | list | BaseModel) else f" = {value!r}"

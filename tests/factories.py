@@ -1,0 +1,226 @@
+"""Small whole things for tests: each factory makes a valid one, and a test says only what it is about."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpscale.record import STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
+from dpscale.tables import Measured
+from dpscale.trial import Trial
+
+MACHINE = {
+    "host": "laptop",
+    "node": "laptop",
+    "cpu_model": "Some CPU",
+    "usable_cpus": 2,
+    "devices_per_machine": None,
+    "device_model": None,
+    "driver": None,
+    "python": "3.11.2",
+    "torch": "2.14.1",
+    "cuda": None,
+    "nccl": None,
+    "code_digest": "0123456789abcdef",
+}
+LAUNCH = {
+    "command": ["python", "scripts/launch.py"],
+    "started_at": "2026-01-01T00:00:00+00:00",
+    "ended_at": "2026-01-01T00:01:00+00:00",
+    "port_attempts": 1,
+}
+
+
+def a_trial(**changes: Any) -> Trial:
+    """ddp by spawn on 1x2, weak scaling, batch 32 per device, 3 epochs of which 1 is warm-up."""
+    values: dict[str, Any] = {
+        "experiment": "quickstart",
+        "strategy": "ddp",
+        "base": changes.get("strategy", "ddp"),
+        "options": {},
+        "launcher": "spawn",
+        "nodes": 1,
+        "devices_per_node": 2,
+        "repeat": 0,
+        "device": "cpu",
+        "backend": "gloo",
+        "precision": "fp32",
+        "model": "convnet",
+        "model_options": {"dropout": False},
+        "dataset": "digits",
+        "train_samples": None,
+        "test_samples": None,
+        "optimizer": {"name": "adadelta", "lr": 0.5, "momentum": None, "weight_decay": 0.0},
+        "scaling": "weak",
+        "batch_size_per_device": 32,
+        "epochs": 3,
+        "warmup_epochs": 1,
+        "steps": None,
+        "warmup_steps": None,
+        "evaluate": True,
+        "threads_per_rank": 1,
+        "loader_workers": 0,
+        "seed": 0,
+        "timeout_s": 600.0,
+        "collective_timeout_s": 120.0,
+    } | changes
+    single_process = values["base"] in ("single", "data_parallel")
+    values.setdefault("world_size", 1 if single_process else values["nodes"] * values["devices_per_node"])
+    return Trial(**values)
+
+
+def a_single_trial(**changes: Any) -> Trial:
+    return a_trial(**{"strategy": "single", "devices_per_node": 1} | changes)
+
+
+def a_config(**changes: Any) -> dict[str, Any]:
+    """A parsed config.yaml: one experiment called `quick`; `changes` are of that experiment, None takes a key away."""
+    experiment: dict[str, Any] = {
+        "workload": {"model": "convnet", "dataset": "digits"},
+        "strategies": {"single": None, "ddp": None},
+        "launchers": ["spawn", "torchrun"],
+        "topologies": ["1x1", "1x2"],
+        "batch": {"per_device": 32},
+        "epochs": 3,
+        "repeats": 2,
+    } | changes
+    return {"experiments": {"quick": {key: value for key, value in experiment.items() if value is not None}}}
+
+
+def changed(data: Any, path: Sequence[Any], value: Any) -> Any:
+    """A copy of nested mappings and lists with another value at a path."""
+    whole = copy.deepcopy(data)
+    *way, last = path
+    place = whole
+    for key in way:
+        if isinstance(place, dict) and place.get(key) is None:
+            place[key] = {}
+        place = place[key]
+    place[last] = value
+    return whole
+
+
+def a_segment(
+    *,
+    seconds: Sequence[float] = (2.0, 2.0),
+    samples: Sequence[int] | None = None,
+    num_steps: int = 2,
+    warmup: bool = False,
+    evaluation: Evaluation | None = None,
+) -> Segment:
+    """A segment in which rank r takes seconds[r]; all ranks begin together."""
+    return Segment(
+        warmup=warmup,
+        windows_s=[(100.0, 100.0 + duration_s) for duration_s in seconds],
+        samples=list(samples or [32 * num_steps] * len(seconds)),
+        num_steps=num_steps,
+        evaluation=evaluation,
+    )
+
+
+def an_evaluation(
+    *, seconds: Sequence[float] = (1.0, 1.0), samples: int = 100, correct: int | None = 90, loss: float | None = 0.25
+) -> Evaluation:
+    return Evaluation(
+        windows_s=[(200.0, 200.0 + duration_s) for duration_s in seconds], samples=samples, correct=correct, loss=loss
+    )
+
+
+def rank_facts(rank: int = 0, **changes: Any) -> RankFacts:
+    values: dict[str, Any] = {
+        "rank": rank,
+        "node": "laptop",
+        "device_uuids": [],
+        "cpu_time_s": 3.0,
+        "peak_memory_bytes": 300 * 1024 * 1024,
+        "peak_allocated_bytes": None,
+        "peak_reserved_bytes": None,
+        "gpu_utilization_percent": None,
+        "threads": 1,
+    }
+    return RankFacts(**values | changes)
+
+
+def a_record(trial: Trial | None = None, **changes: Any) -> Record:
+    """A measured trial: a slow warm-up epoch of 9 s, and two timed ones of 2 s on every rank."""
+    trial = trial or a_trial()
+    n = trial.world_size
+    evaluation = an_evaluation(seconds=[1.0] * n)
+    values: dict[str, Any] = {
+        "trial": trial,
+        "status": "ok",
+        "reason": None,
+        "environment": dict(MACHINE),
+        "launch": dict(LAUNCH),
+        "segments": [
+            a_segment(seconds=[9.0] * n, warmup=True, evaluation=evaluation),
+            *[a_segment(seconds=[2.0] * n, evaluation=evaluation)] * 2,
+        ],
+        "ranks": [rank_facts(rank) for rank in range(n)],
+        "steps_per_epoch": 2,
+        "machine_cpu_time_s": 3.0 * n,
+        "oversubscribed": False,
+        "effective_precision": {"weights": "float32", "compute": "float32", "gradients": "float32"},
+        "weights_max_difference": 0.0,
+        "steps_sha256": None,
+    }
+    return Record(**values | changes)
+
+
+def an_unavailable_record(trial: Trial | None = None, reason: str = "needs CUDA devices") -> Record:
+    return Record(
+        trial=trial or a_trial(),
+        status="unavailable",
+        reason=reason,
+        environment=dict(MACHINE),
+        launch=dict(LAUNCH),
+    )
+
+
+def step_columns(record: Record) -> dict[str, list[Any]]:
+    """Columns of steps.parquet that fit a record: equal steps, equal phases, a loss that falls from 2."""
+    columns: dict[str, list[Any]] = {name: [] for name in STEP_COLUMNS}
+    for rank in range(record.trial.world_size):
+        steps_before = 0
+        for index, segment in enumerate(record.segments):
+            start, end = segment.windows_s[rank]
+            for step in range(segment.num_steps):
+                row = {name: (end - start) / segment.num_steps / 4 for name in STEP_COLUMNS if name.endswith("_s")}
+                row |= {"segment": index, "warmup": segment.warmup, "rank": rank, "step": step}
+                row |= {"samples": segment.samples[rank] // segment.num_steps, "loss": 2 / (1 + steps_before + step)}
+                for name, value in row.items():
+                    columns[name].append(value)
+            steps_before += segment.num_steps
+    return columns
+
+
+def steps_of(record: Record) -> dict[str, np.ndarray]:
+    """The same as metrics.py takes them."""
+    return {name: np.array(values) for name, values in step_columns(record).items()}
+
+
+def measured(trial: Trial | None = None, epoch_s: float = 2.0, **changes: Any) -> Measured:
+    """What tables are made from: a planned trial whose two timed epochs took `epoch_s` each, its record and steps."""
+    trial = trial or a_trial()
+    n = trial.world_size
+    evaluation = an_evaluation(seconds=[1.0] * n) if trial.evaluate else None
+    segments = [
+        a_segment(
+            seconds=[duration_s] * n,
+            samples=[2 * trial.batch_size_per_rank] * n,
+            warmup=warmup,
+            evaluation=evaluation,
+        )
+        for duration_s, warmup in ((9.0, True), (epoch_s, False), (epoch_s, False))
+    ]
+    record = a_record(trial, **{"segments": segments} | changes)
+    return trial, record, steps_of(record)
+
+
+def repeats(trial: Trial, epochs_s: Sequence[float]) -> list[Measured]:
+    """Launches of one cell, repeat r with timed epochs of epochs_s[r]."""
+    return [measured(replace(trial, repeat=repeat), epoch_s) for repeat, epoch_s in enumerate(epochs_s)]
