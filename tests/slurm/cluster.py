@@ -46,7 +46,7 @@ SlurmdParameters=config_overrides
 SchedulerParameters=bf_interval=1,sched_min_interval=1
 GresTypes=gpu
 ReturnToService=2
-SlurmdTimeout=10
+SlurmdTimeout={slurmd_timeout_s}
 MinJobAge=300
 KillWait=5
 {nodes}
@@ -71,9 +71,10 @@ def why_not() -> str | None:
 class Cluster:
     """The tests' side: commands run where the daemons' configuration is seen."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, slurmd_timeout_s: int = 300) -> None:
         self.folder = folder
         command = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, str(folder)]
+        command.append(str(slurmd_timeout_s))
         self.holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.holder.stdout is not None
         line = self.holder.stdout.readline()
@@ -124,9 +125,9 @@ class Cluster:
         self.holder.wait(timeout=2 * STOP_TIMEOUT_S)
 
 
-def hold(folder: Path, control: IO[str]) -> None:
+def hold(folder: Path, slurmd_timeout_s: int, control: IO[str]) -> None:
     """Inside the namespace: write the configuration, start the daemons, wait for the end of input, stop them."""
-    write_configuration(folder)
+    write_configuration(folder, slurmd_timeout_s)
     mount(folder / "etc-slurm", Path("/etc/slurm"))
     mount(folder / "hosts", Path("/etc/hosts"))
     try:
@@ -142,7 +143,7 @@ def hold(folder: Path, control: IO[str]) -> None:
         stop_all(folder)
 
 
-def write_configuration(folder: Path) -> None:
+def write_configuration(folder: Path, slurmd_timeout_s: int) -> None:
     etc = folder / "etc-slurm"
     for path in (etc, folder / "state"):
         path.mkdir(parents=True)
@@ -157,7 +158,9 @@ def write_configuration(folder: Path) -> None:
         for index, node in enumerate(NODES)
     )
     (etc / "slurm.conf").write_text(
-        SLURM_CONF.format(host=host, controller_port=CONTROLLER_PORT, folder=folder, nodes=nodes)
+        SLURM_CONF.format(
+            host=host, controller_port=CONTROLLER_PORT, folder=folder, nodes=nodes, slurmd_timeout_s=slurmd_timeout_s
+        )
     )
     # a gpu without a File counts 0: any character devices do as stand-ins
     (etc / "gres.conf").write_text(
@@ -211,4 +214,4 @@ def stop_all(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    hold(Path(sys.argv[1]), sys.stdin)
+    hold(Path(sys.argv[1]), int(sys.argv[2]), sys.stdin)

@@ -5,6 +5,7 @@ Memory-mapped pages are shared by all ranks of a node, so a rank's own memory do
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import shutil
@@ -98,6 +99,23 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
+def staged(folder: Path, node_local: Path) -> Path:
+    """A copy of a prepared folder on this node's own disk, made by the first process that asks; the others wait for it.
+
+    Its name holds the manifest's digest: a dataset that was prepared anew is another one.
+    """
+    read_manifest(folder)
+    node_local.mkdir(parents=True, exist_ok=True)
+    copy = node_local / f"{folder.name}-{sha256_of(folder / MANIFEST)[:16]}"
+    with (node_local / f".{copy.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not copy.exists():
+            with tempfile.TemporaryDirectory(dir=node_local) as temporary:
+                shutil.copytree(folder, Path(temporary, copy.name))
+                Path(temporary, copy.name).rename(copy)
+    return copy
+
+
 def open_split(folder: Path, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of a split, its first `limit` samples, mapped into memory.
 
@@ -110,7 +128,7 @@ def open_split(folder: Path, split: str, limit: int | None = None) -> tuple[np.n
         path = folder / f"{split}-{kind}.npy"
         try:
             array = np.load(path, mmap_mode="c")  # "c": private pages; torch warns about arrays that can't be written
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{path}: {error}; delete {folder} and run snakemake prepare") from None
         if len(array) != manifest.counts[split]:
             raise UserError(
