@@ -1,13 +1,12 @@
 """Start this node's ranks with torch.multiprocessing, watch them, end all when one fails.
 
-On Linux they are forked from a server that has torch loaded (its import is paid once, not once per rank) and has never
-touched a device; elsewhere each is a fresh interpreter.
+On Linux they are forked from this process, which has loaded what they need (imports are paid once, not once per rank,
+nor a second time in a fork server), runs nothing else and never touches a device; elsewhere each is a fresh interpreter.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -43,7 +42,7 @@ def main() -> int:
     }
     _, *argv = args.command
     if sys.platform == "linux":
-        start_server_early()
+        load_what_ranks_need()
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
     ranks = start_processes(
@@ -51,7 +50,7 @@ def main() -> int:
         args=(argv, environment),
         nprocs=args.nproc_per_node,
         join=False,
-        start_method="forkserver" if sys.platform == "linux" else "spawn",
+        start_method="fork" if sys.platform == "linux" else "spawn",
     )
     try:
         while not ranks.join():
@@ -64,12 +63,14 @@ def main() -> int:
     return 0
 
 
-def start_server_early() -> None:
-    """The fork server imports what ranks need while this process imports torch.multiprocessing: both at once."""
-    from multiprocessing import forkserver
+def load_what_ranks_need() -> None:
+    """Neither module starts a thread or asks for a device, so that forking after them is safe.
 
-    multiprocessing.set_forkserver_preload(["train"])
-    forkserver.ensure_running()
+    The first optimiser and DDP import torch._dynamo: it would take each rank seconds, and all at once.
+    """
+    import torch._dynamo  # noqa: F401
+
+    import train  # noqa: F401
 
 
 if __name__ == "__main__":
