@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any

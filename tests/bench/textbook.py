@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,7 +90,6 @@ def unpack(folder: Path) -> Path:
     raw = folder / "torchvision" / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
     for path in SOURCE.glob("*-ubyte*"):
-        opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-        with opened as packed, (raw / path.name.removesuffix(".gz")).open("wb") as plain:
-            shutil.copyfileobj(packed, plain)
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        (raw / path.name.removesuffix(".gz")).write_bytes(content)
     return folder / "torchvision"
