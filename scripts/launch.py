@@ -220,6 +220,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared dataset")
     parser.add_argument("--folder", type=Path, required=True, help="where record.json and steps.parquet go")
     parser.add_argument("--log", type=Path, required=True, help="the ranks' output")
+    parser.add_argument("--end-with-parent", action="store_true", help="end when what started this is killed")
     by_hand = parser.add_argument_group("one of several machines, started by hand on each")
     by_hand.add_argument("--node-rank", type=int, help="this machine's number, from 0")
     by_hand.add_argument("--master-addr", help="host name or address of machine 0")
@@ -229,6 +230,8 @@ def main() -> int:
     trial = Trial.from_args(args)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
+    if args.end_with_parent:
+        attempt.die_with_parent(signal.SIGTERM)
     args.log.parent.mkdir(parents=True, exist_ok=True)
     with args.log.open("w") as file:
         log = Log(file)

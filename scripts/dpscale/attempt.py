@@ -29,9 +29,9 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOWEST_PORT = 10_000
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies. Linux only; elsewhere nothing is asked."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the kernel to end this process when its parent dies. Linux only; elsewhere nothing is asked."""
+    _prctl(PR_SET_PDEATHSIG, by)
 
 
 def adopt_orphans() -> None:

@@ -14,4 +14,4 @@ rule prepare_dataset:
         code=lambda wildcards: prepare_code(wildcards.dataset),
         folder=lambda wildcards, output: os.path.dirname(output[0]),
     shell:
-        "python {input.script} {wildcards.dataset} --settings={params.settings:q} --out={params.folder} > {log} 2>&1"
+        "python {input.script:q} {wildcards.dataset} --settings={params.settings:q} --out={params.folder:q} 2>&1 | tee {log:q}"

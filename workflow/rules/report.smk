@@ -7,6 +7,7 @@ rule collect:
         [TABLE_FILES.replace("{table}", table) for table in TABLES],
     log:
         f"{RESULTS}/{{experiment}}/logs/collect.log",
+    localrule: True
     conda:
         ENVIRONMENT
     resources:
@@ -19,8 +20,8 @@ rule collect:
         folder=lambda wildcards, output: os.path.dirname(output[0]),
         partial="--partial" if CONFIG.partial else "",
     shell:
-        "python {input.script} {wildcards.experiment} --config={params.config:q} --results={params.results}"
-        " --out={params.folder} {params.partial} > {log} 2>&1"
+        "python {input.script:q} {wildcards.experiment} --config={params.config:q} --results={params.results:q}"
+        " --out={params.folder:q} {params.partial} 2>&1 | tee {log:q}"
 
 
 for _figure in FIGURES:
@@ -41,6 +42,7 @@ for _figure in FIGURES:
             expand(FIGURE_FILES, figure=_figure, format=FORMATS[1:], allow_missing=True),
         log:
             f"{RESULTS}/{{experiment}}/logs/{_figure}.log",
+        localrule: True
         conda:
             ENVIRONMENT
         resources:
@@ -51,5 +53,5 @@ for _figure in FIGURES:
             code=digest_of(("plot.py",)),
             tables=lambda wildcards, input: os.path.dirname(input[0]),
         shell:
-            "python {input.script} {params.figure} --tables={params.tables} --settings={params.settings:q}"
-            " --out {output} > {log} 2>&1"
+            "python {input.script:q} {params.figure} --tables={params.tables:q} --settings={params.settings:q}"
+            " --out {output:q} 2>&1 | tee {log:q}"

@@ -18,12 +18,15 @@ rule plan:
         script=ancient(f"{SCRIPTS}/plan.py"),
     log:
         f"{RESULTS}/logs/plan.log",
+    localrule: True
     conda:
         ENVIRONMENT
+    resources:
+        trial_slot=1,
     params:
         config=CONFIG.model_dump_json(include={"datasets", "experiments"}, by_alias=True, exclude_none=True),
     shell:
-        "python {input.script} --config={params.config:q} 2>&1 | tee {log}"
+        "python {input.script:q} --config={params.config:q} 2>&1 | tee {log:q}"
 
 
 for _experiment in PLANS:

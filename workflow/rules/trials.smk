@@ -28,4 +28,5 @@ rule trial:
         data=lambda wildcards, input: os.path.dirname(input.data),
         folder=lambda wildcards, output: os.path.dirname(output.record),
     shell:
-        "python {input.script} --data={params.data} --folder={params.folder} --log={log} {params.trial:q}"
+        "python {input.script:q} --data={params.data:q} --folder={params.folder:q} --log={log:q} --end-with-parent"
+        " {params.trial:q}"
