@@ -30,6 +30,7 @@ from dpscale.record import RECORD, STEPS, Record
 from dpscale.trial import Trial
 
 ATTEMPTS = 3  # a port can be taken between its choice and the bind
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):
@@ -40,13 +41,21 @@ class Interrupted(Exception):
 
 
 class Log:
-    """The trial's log: lines of all ranks, each with the seconds since the start that this process saw it at."""
+    """The trial's log: lines of all ranks, each with the seconds since the start that this process saw it at.
 
-    def __init__(self, file: IO[str]) -> None:
-        self._file, self._start_s = file, time.perf_counter()
+    The file is begun with the first line: a launch that finds another one at work leaves that one's log alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._start_s = path, time.perf_counter()
+        self._file: IO[str] | None = None
 
     def write(self, line: str) -> None:
-        print(f"[{time.perf_counter() - self._start_s:9.3f}] {line.rstrip()}", file=self._file, flush=True)
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w")
+        self._file.write(f"[{time.perf_counter() - self._start_s:9.3f}] {line.rstrip()}\n")
+        self._file.flush()
 
     def relay(self, stream: IO[str]) -> None:
         for line in stream:
@@ -55,7 +64,12 @@ class Log:
 
 def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
     """The ranks' environment: ours without the traces of other launchers, with the trial's own thread count."""
-    environment = {name: value for name, value in os.environ.items() if name not in CONTRACT}
+    # torchrun reads its options from PET_*; TORCHELASTIC_* would make ranks look for an agent that is not there
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in CONTRACT and not name.startswith(("PET_", "TORCHELASTIC_"))
+    }
     environment |= {
         "OMP_NUM_THREADS": str(trial.threads_per_rank),
         "MKL_NUM_THREADS": str(trial.threads_per_rank),
@@ -85,6 +99,13 @@ def by_hand_of(args: argparse.Namespace) -> ByHand | None:
     return ByHand(*given)
 
 
+def staging(job: dict[str, Any] | None) -> list[str]:
+    """Inside a job, where the cluster's settings ask for it, ranks copy their dataset to their node first."""
+    if job is None or (folder := slurm.cluster_settings().staging_dir) is None:
+        return []
+    return [f"--stage-to={os.path.expandvars(folder)}"]
+
+
 def job_of(trial: Trial) -> dict[str, Any] | None:
     """The SLURM job around this process, if any. A run on one machine needs none, so there a stray SLURM_JOB_ID is ignored."""
     try:
@@ -111,21 +132,21 @@ def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float,
         UserError: the time limit was reached.
     """
     log.write(f"$ {' '.join(command)}")
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the ranks in order
-        preexec_fn=attempt.die_with_parent,
-    )
-    assert process.stdout is not None
-    relay = threading.Thread(target=log.relay, args=(process.stdout,), daemon=True)
-    relay.start()
     try:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the ranks in order
+            preexec_fn=attempt.die_with_parent,
+        )
+        assert process.stdout is not None
+        relay = threading.Thread(target=log.relay, args=(process.stdout,), daemon=True)
+        relay.start()
         exitcode = process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         raise UserError(f"not done after timeout_s={timeout_s:g}; raise timeout_s if the trial is only slow") from None
@@ -147,7 +168,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
     first_node = args.node_rank in (None, 0)  # of several machines by hand, the one that commits
     # the other machines' own folder: node 0's lock and drafts may lie on the same file system
     with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
-        train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *trial.to_args()]
+        train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *staging(job), *trial.to_args()]
         started = datetime.now(timezone.utc)
         for number in range(1, ATTEMPTS + 1):
             placement = place(trial, by_hand_of(args), job, number)
@@ -161,6 +182,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
                 break
             if number == ATTEMPTS or args.node_rank is not None or not attempt.address_was_taken(drafts):
                 raise UserError(attempt.explain_failure(drafts, exitcode))
+            attempt.forget_failures(drafts)
             log.write(f"port {placement.master_port} was taken meanwhile: trying another")
         launch = {
             "command": [sys.executable, *sys.argv],
@@ -212,6 +234,8 @@ def commit_of_this_checkout() -> str | None:
 
 
 def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    for other in END_SIGNALS:
+        signal.signal(other, signal.SIG_IGN)  # a second Ctrl-C must not cut the end of the ranks short
     raise Interrupted(number)
 
 
@@ -228,26 +252,27 @@ def main() -> int:
     Trial.add_arguments(parser)
     args = parser.parse_args()
     trial = Trial.from_args(args)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in END_SIGNALS:
         signal.signal(number, interrupt)
     if args.end_with_parent:
         attempt.die_with_parent(signal.SIGTERM)
-    args.log.parent.mkdir(parents=True, exist_ok=True)
-    with args.log.open("w") as file:
-        log = Log(file)
-        try:
-            refuse_nested_launchers()
-            outcome = measure(trial, args, log)
-        except UserError as error:
-            log.write(f"failed: {error}")
-            print(f"{trial.id}: {error}\n  log: {args.log}", file=sys.stderr)
-            return 1
-        except Interrupted as interrupted:
-            log.write(f"ended by {signal.Signals(interrupted.number).name}")
-            return 128 + interrupted.number
-        log.write(outcome)
-        if outcome != "ok":
-            print(f"{trial.id}: {outcome}", file=sys.stderr)
+    log = Log(args.log)
+    try:
+        refuse_nested_launchers()
+        outcome = measure(trial, args, log)
+    except attempt.Busy as busy:
+        print(f"{trial.id}: {busy}", file=sys.stderr)
+        return 1
+    except UserError as error:
+        log.write(f"failed: {error}")
+        print(f"{trial.id}: {error}\n  log: {args.log}", file=sys.stderr)
+        return 1
+    except Interrupted as interrupted:
+        log.write(f"ended by {signal.Signals(interrupted.number).name}")
+        return 128 + interrupted.number
+    log.write(outcome)
+    if outcome != "ok":
+        print(f"{trial.id}: {outcome}", file=sys.stderr)
     return 0
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from dpscale.attempt import write_exit
@@ -43,7 +45,7 @@ def main() -> int:
     _, *argv = args.command
     if sys.platform == "linux":
         load_what_ranks_need()
-    from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
+    from torch.multiprocessing.spawn import start_processes
 
     ranks = start_processes(
         start_rank,
@@ -51,16 +53,31 @@ def main() -> int:
         nprocs=args.nproc_per_node,
         join=False,
         start_method="fork" if sys.platform == "linux" else "spawn",
+    ).processes
+    failed = first_failure(ranks)
+    if failed is None:
+        return 0
+    for process in ranks:
+        process.kill()
+    write_exit(Path(os.environ["DPSCALE_DRAFTS"]), node_rank * args.nproc_per_node + failed, ranks[failed].exitcode)
+    return 1
+
+
+def first_failure(ranks: list[BaseProcess]) -> int | None:
+    """Wait until one of these processes fails, and return its index; None when all have ended well.
+
+    One that a signal ended comes before those that only lost their connection to it, in the same moment.
+    """
+    while alive := [process.sentinel for process in ranks if process.exitcode is None]:
+        wait(alive)
+        if any(process.exitcode for process in ranks):
+            wait(alive, timeout=0.1)
+            break
+    return min(
+        (index for index, process in enumerate(ranks) if process.exitcode),
+        key=lambda index: ranks[index].exitcode or 0,
+        default=None,
     )
-    try:
-        while not ranks.join():
-            pass
-    except (ProcessExitedException, ProcessRaisedException) as failure:
-        exitcode = getattr(failure, "exit_code", 1)
-        first_rank = node_rank * args.nproc_per_node
-        write_exit(Path(os.environ["DPSCALE_DRAFTS"]), first_rank + failure.error_index, exitcode)
-        return 1
-    return 0
 
 
 def load_what_ranks_need() -> None:

@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import static_tcp_rendezvous
 from torch.distributed.run import parse_args, run
 
-from dpscale.attempt import write_exit
+from dpscale.attempt import write_exit, write_failure
 from dpscale.slurm import node_rank_of_this_step
+from dpscale.world import meeting_store
 
 
 def arguments() -> list[str]:
@@ -19,6 +21,8 @@ def arguments() -> list[str]:
 
 
 def main() -> int:
+    drafts = Path(os.environ["DPSCALE_DRAFTS"])
+    static_tcp_rendezvous.TCPStore = meeting_store  # type: ignore[assignment, attr-defined]
     try:
         run(parse_args(arguments()))
     except ChildFailedError as error:
@@ -26,8 +30,11 @@ def main() -> int:
         # torchrun's own order of failures is by whole seconds: a rank that was killed comes before those it left alone
         killed = [rank for rank, failure in failures.items() if failure.exitcode < 0]
         rank = killed[0] if killed else error.get_first_failure()[0]
-        write_exit(Path(os.environ["DPSCALE_DRAFTS"]), rank, failures[rank].exitcode)
+        write_exit(drafts, rank, failures[rank].exitcode)
         return 1
+    except Exception as error:
+        write_failure(drafts, error)  # such as a port that is taken
+        raise
     return 0
 
 

@@ -20,6 +20,7 @@ from dpscale.slurm import node_name
 from dpscale.strategies import STRATEGIES
 from dpscale.training import Training
 from dpscale.trial import Trial
+from dpscale.workloads.arrays import staged
 from dpscale.workloads.loading import TrainingStream, open_loader
 from dpscale.world import World, launched_rank, process_group
 
@@ -49,6 +50,7 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     facts = rank_facts(trial, world, usage)
     training.finish()
     checks.losses_are_finite(trial, [loss for _, interval, _ in parts for loss in interval.losses])
+    checks.weights_are_finite(trial, training.plain_model)
     difference = checks.weights_agree(trial, training.strategy, training.plain_model, world)
     machine = describe_machine(trial.device) if world.local_rank == 0 else None
     gathered = world.gather((parts, facts, machine))
@@ -159,6 +161,7 @@ def say(world: World, text: str) -> None:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared dataset")
+    parser.add_argument("--stage-to", type=Path, help="node-local folder to copy the dataset to first")
     parser.add_argument("--out", type=Path, required=True, help="existing folder for the draft of the record")
     Trial.add_arguments(parser)
     args = parser.parse_args(argv)
@@ -169,8 +172,13 @@ def main(argv: list[str] | None = None) -> None:
         rank = launched_rank()
         reason = unmet_need(trial)
         if reason is None:
+            data = args.data if args.stage_to is None else staged(args.data, args.stage_to)
             with process_group(trial) as world:
-                train(trial, args.data, args.out, world)
+                try:
+                    train(trial, data, args.out, world)
+                except Exception as error:
+                    write_failure(args.out, error)  # before this block's end closes connections and fails the others
+                    raise
         elif rank == 0:
             digest = write_steps(args.out / STEPS, {})
             environment = describe_machine("cpu")
@@ -178,7 +186,7 @@ def main(argv: list[str] | None = None) -> None:
                 trial=trial, status="unavailable", reason=reason, environment=environment, steps_sha256=digest
             ).write(args.out)
     except Exception as error:  # noqa: BLE001 - put down, shown, and ended with: whatever it is
-        traceback.print_exc()
+        traceback.print_exception(error, limit=0 if isinstance(error, UserError) else None)
         write_failure(args.out, error)
         sys.exit(1)
 

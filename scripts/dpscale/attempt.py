@@ -29,6 +29,10 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOWEST_PORT = 10_000
 
 
+class Busy(UserError):
+    """Another process measures this trial right now."""
+
+
 def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
     """Ask the kernel to end this process when its parent dies. Linux only; elsewhere nothing is asked."""
     _prctl(PR_SET_PDEATHSIG, by)
@@ -63,7 +67,7 @@ def locked(folder: Path) -> Iterator[Path]:
     """Hold a trial's folder; yields an empty folder in it for drafts, gone afterwards. The kernel drops a dead lock.
 
     Raises:
-        UserError: another process holds it.
+        Busy: another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ".lock"
@@ -72,7 +76,7 @@ def locked(folder: Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            raise UserError(
+            raise Busy(
                 f"{folder}: process {lock.read().strip()} measures this trial right now; wait or end it"
             ) from None
         lock.truncate(0)
@@ -96,6 +100,8 @@ def ephemeral_ports_begin() -> int:
 def free_port() -> int:
     """A TCP port on loopback that nobody listens on, below the ephemeral range."""
     highest = ephemeral_ports_begin()
+    if highest - LOWEST_PORT < 1000:  # a machine that hands out nearly all of them: any port may be taken at any time
+        highest = 65_536
     for port in SystemRandom().sample(range(LOWEST_PORT, highest), 100):
         with socket.socket() as probe:
             try:
@@ -107,17 +113,34 @@ def free_port() -> int:
 
 
 def write_failure(drafts: Path, error: BaseException) -> None:
-    """Put down why this rank fails. The first such file is the cause; what follows are the others' lost connections."""
-    rank = os.environ.get("RANK", "?")
-    message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    failure = {"rank": rank, "when_ns": time.time_ns(), "message": message, "user_error": isinstance(error, UserError)}
-    (drafts / f"failure-{rank}.json").write_text(json.dumps(failure))
+    """Put down why this process fails, unless it has said so. The first of all ranks' failures is the cause; what
+    follows are the others' lost connections."""
+    rank = os.environ.get("RANK")
+    path = drafts / f"failure-{rank or 'launcher'}.json"
+    if path.exists():
+        return
+    message = str(error)
+    if not isinstance(error, UserError):
+        message = f"{f'rank {rank}' if rank else 'the launcher'} failed with {type(error).__name__}: {error}"
+    _put_down(path, {"when_ns": time.time_ns(), "message": message})
 
 
 def write_exit(drafts: Path, rank: int, exitcode: int) -> None:
     """Put down, from the process that started it, how a node's first failing rank ended. Negative is a signal's number."""
-    exit_of_rank = {"rank": rank, "exitcode": exitcode, "when_ns": time.time_ns()}
-    (drafts / f"exit-{rank}.json").write_text(json.dumps(exit_of_rank))
+    _put_down(drafts / f"exit-{rank}.json", {"rank": rank, "exitcode": exitcode, "when_ns": time.time_ns()})
+
+
+def _put_down(path: Path, facts: dict[str, Any]) -> None:
+    """Whole or not there: the writer may be ended at any moment."""
+    temporary = path.with_suffix(".partial")
+    temporary.write_text(json.dumps(facts))
+    temporary.rename(path)
+
+
+def forget_failures(drafts: Path) -> None:
+    """Before another attempt, whose failure must not be taken for this one's."""
+    for path in [*drafts.glob("failure-*.json"), *drafts.glob("exit-*.json")]:
+        path.unlink()
 
 
 def explain_failure(drafts: Path, exitcode: int) -> str:
@@ -126,19 +149,25 @@ def explain_failure(drafts: Path, exitcode: int) -> str:
     # a rank that a signal ended is a cause; TERM is what the others get when everything is ended
     exits.sort(key=lambda item: (item["exitcode"] >= 0 or item["exitcode"] == -signal.SIGTERM, item["when_ns"]))
     first: dict[str, Any] | None = exits[0] if exits else None
-    if first and first["exitcode"] < 0:
-        name = signal.Signals(-first["exitcode"]).name
-        hint = ": out of memory is the usual cause" if name == "SIGKILL" else ""
-        return f"rank {first['rank']} was killed by {name}{hint}"
     failures = [json.loads(path.read_text()) for path in drafts.glob("failure-*.json")]
+    # ABRT is what NCCL's watchdog does to the ranks that wait for one which failed
+    if first and first["exitcode"] < 0 and not (failures and first["exitcode"] == -signal.SIGABRT):
+        return f"rank {first['rank']} was {_killed_by(first['exitcode'])}"
     if failures:
-        cause = min(failures, key=lambda failure: failure["when_ns"])
-        return cause["message"] if cause["user_error"] else f"rank {cause['rank']} failed with {cause['message']}"
+        cause: dict[str, Any] = min(failures, key=lambda failure: failure["when_ns"])
+        return cause["message"]
     if first:
         return f"rank {first['rank']} ended with exit code {first['exitcode']}"
-    return f"the launcher ended with exit code {exitcode} before any rank did"
+    end = f"was {_killed_by(exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
+    return f"the launcher {end} before any rank did"
+
+
+def _killed_by(exitcode: int) -> str:
+    name = signal.Signals(-exitcode).name
+    return f"killed by {name}" + (": out of memory is the usual cause" if name == "SIGKILL" else "")
 
 
 def address_was_taken(drafts: Path) -> bool:
     """Whether the attempt failed because somebody took its port between the choice and the bind."""
-    return any("EADDRINUSE" in path.read_text() for path in drafts.glob("failure-*.json"))
+    texts = [path.read_text().lower() for path in drafts.glob("failure-*.json")]
+    return any("address already in use" in text for text in texts)  # torch's words and the socket's are the same

@@ -54,6 +54,12 @@ def losses_are_finite(trial: Trial, losses: Iterable[float]) -> None:
             raise CheckFailed(f"{trial.id}: the loss of step {step} is {loss}; lower workload.optimizer.lr")
 
 
+def weights_are_finite(trial: Trial, model: nn.Module) -> None:
+    """Raises CheckFailed: the last update diverged, which no loss shows. Comparing can't find it: a MAX may drop NaN."""
+    if not all(torch.isfinite(parameter).all() for parameter in model.parameters()):
+        raise CheckFailed(f"{trial.id}: weights are not finite after training; lower workload.optimizer.lr")
+
+
 class PrecisionObserver:
     """The dtypes that a first step really uses, whatever was asked for. Its hooks remove themselves when they fire."""
 

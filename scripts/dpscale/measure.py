@@ -78,7 +78,7 @@ def time_steps(batches: Iterable[Batch], step: Step, world: World, num_steps: in
     interval only. The interval begins before the loader does: what an epoch costs includes starting its workers.
 
     Raises:
-        RuntimeError: the loader delivered fewer batches.
+        RuntimeError: the loader delivers fewer batches, or more.
     """
     marks = _CudaMarks() if world.device.type == "cuda" else _CpuMarks()
     samples: list[int] = []
@@ -101,7 +101,8 @@ def time_steps(batches: Iterable[Batch], step: Step, world: World, num_steps: in
         marks.set()
         samples.append(len(batch[1]))
         losses.append(loss.detach())
-    del delivered  # ends its workers inside the interval that started them
+    if next(delivered, None) is not None:  # asking once more ends its workers inside the interval that started them
+        raise RuntimeError(f"the loader delivers more than the {num_steps} batches that were expected")
     world.synchronize()
     ended_s = time.perf_counter()
     phases = [iter(marks.differences_s())] * len(PHASES)

@@ -12,10 +12,13 @@ from datetime import timedelta
 import psutil
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from dpscale.errors import UserError, suggest
 from dpscale.launchers import CONTRACT
 from dpscale.trial import Trial
+
+LOOPBACK = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,17 @@ def launched_rank() -> int:
     return int(os.environ["RANK"])
 
 
+def meeting_store(host: str, port: int, ranks: int, serves: bool, timeout: timedelta, **extra: bool) -> TCPStore:
+    """The store that ranks meet at, on a loopback address if that is the one given: torch alone would open the port on
+    every network of this machine. The arguments are those of TCPStore.
+    """
+    listening_fd = None
+    if serves and host in LOOPBACK:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening_fd = socket.create_server((host, port), family=family, backlog=max(128, ranks)).detach()
+    return TCPStore(host, port, ranks, serves, timeout, master_listen_fd=listening_fd, **extra)
+
+
 @contextmanager
 def process_group(trial: Trial) -> Iterator[World]:
     """Join the trial's process group for the duration of the block.
@@ -88,9 +102,15 @@ def process_group(trial: Trial) -> Iterator[World]:
     if trial.device == "cuda":
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)  # first of all, or every rank opens a context on device 0
+    timeout = timedelta(seconds=trial.collective_timeout_s)
+    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # torchrun's agent does it itself
+    store = meeting_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), trial.world_size, serves, timeout)
     dist.init_process_group(
         trial.backend,
-        timeout=timedelta(seconds=trial.collective_timeout_s),
+        store=PrefixStore("ranks", store),
+        rank=rank,
+        world_size=trial.world_size,
+        timeout=timeout,
         device_id=device if trial.device == "cuda" else None,
     )
     try:

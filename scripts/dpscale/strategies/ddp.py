@@ -25,7 +25,9 @@ class Options(Strict):
     find_unused_parameters: bool = Field(False, description="search the graph for parameters without a gradient")
 
 
-def wrap(model: nn.Module, options: Options, world: World) -> DistributedDataParallel:
+def wrap(
+    model: nn.Module, options: Options, world: World, *, broadcast_buffers: bool = True
+) -> DistributedDataParallel:
     from torch.nn.parallel import DistributedDataParallel
 
     cuda = world.device.type == "cuda"
@@ -36,6 +38,7 @@ def wrap(model: nn.Module, options: Options, world: World) -> DistributedDataPar
         gradient_as_bucket_view=options.gradient_as_bucket_view,
         static_graph=options.static_graph,
         find_unused_parameters=options.find_unused_parameters,
+        broadcast_buffers=broadcast_buffers,
     )
 
 

@@ -29,7 +29,7 @@ def _prepare(model: nn.Module, options: ddp.Options, world: World) -> nn.Module:
 
     # DDP checks the hook's annotations as objects; postponed ones are text
     exchange_nothing.__annotations__ = {}
-    wrapped = ddp.wrap(model, options, world)
+    wrapped = ddp.wrap(model, options, world, broadcast_buffers=False)
     wrapped.register_comm_hook(state=None, hook=exchange_nothing)
     return wrapped
 
