@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics, statistics
@@ -76,10 +77,7 @@ SUMMARY = {
         column: text
         for name, meaning in ESTIMATED.items()
         for column, text in (
-            (
-                name,
-                f"median over repeats of {meaning}" if "median" not in meaning else f"median over repeats: {meaning}",
-            ),
+            (name, f"median over repeats: {meaning}"),
             (f"{name}_low", f"lower end of {name}"),
             (f"{name}_high", f"upper end of {name}"),
         )
@@ -115,6 +113,17 @@ EVALUATIONS = {
     "evaluation_time_s": "the slowest rank's time, in s",
 }
 TABLES = {"timings": TIMINGS, "summary": SUMMARY, "losses": LOSSES, "evaluations": EVALUATIONS}
+TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
+TEXTS |= {"epoch_time_source", "host", "started_at", "ended_at", "warnings"}
+TEXTS |= {"spread", "speedup_spread", "base_cell"}
+
+
+def read_table(folder: Path, name: str) -> pd.DataFrame:
+    """A table as it was written. Texts stay texts, even a strategy called `nan`; only an empty cell is a missing value."""
+    import pandas as pd
+
+    kinds: dict[Any, type] = {column: str for column in TABLES[name] if column in TEXTS}
+    return pd.read_csv(folder / f"{name}.csv", dtype=kinds, keep_default_na=False, na_values=[""])
 
 
 def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict[str, pd.DataFrame]:
@@ -226,9 +235,7 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
     one_device = [
         other
         for other in cells
-        if (first_of(other).devices == 1)
-        and (first_of(other).precision == me.precision)
-        and (first_of(other).status == "ok" or (other.status == "ok").any())
+        if first_of(other).devices == 1 and first_of(other).precision == me.precision and (other.status == "ok").any()
     ]
     for other in one_device:
         if first_of(other).base == "single":
