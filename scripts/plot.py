@@ -10,12 +10,11 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")  # whatever MPLBACKEND says: no window is ever wanted
-import pandas as pd
 
 from dpscale.config import FigureConfig
 from dpscale.figures import FIGURES, make_figure
 from dpscale.record import write_atomically
-from dpscale.tables import TABLES
+from dpscale.tables import read_table
 from dpscale.typed import validated
 
 # Without dates, so that the same tables give the same bytes.
@@ -30,11 +29,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, nargs="+", required=True)
     args = parser.parse_args()
     settings = validated(FigureConfig, args.settings, "figures")
-    texts = {"reason", "warnings", "base_cell", "spread", "speedup_spread"}
-    tables = {}
-    for name in FIGURES[args.figure].tables:
-        kinds = {column: str for column in TABLES[name] if column in texts}
-        tables[name] = pd.read_csv(args.tables / f"{name}.csv", dtype=kinds)
+    tables = {name: read_table(args.tables, name) for name in FIGURES[args.figure].tables}
     figure = make_figure(args.figure, tables, settings)
     for path in args.out:
         drawn, kind = BytesIO(), path.suffix.removeprefix(".")

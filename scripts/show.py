@@ -8,6 +8,8 @@ from pathlib import Path
 import pandas as pd
 from tabulate import tabulate
 
+from dpscale.tables import read_table
+
 COLUMNS = {
     "strategy": "strategy",
     "launcher": "launcher",
@@ -37,7 +39,7 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="the report, to be named")
     args = parser.parse_args()
     for path in args.summary:
-        summary = pd.read_csv(path)
+        summary = read_table(path.parent, "summary")
         rows = [[with_range(cell, column) for column in COLUMNS] for _, cell in summary.iterrows()]
         print(f"\n{summary.experiment.iloc[0]}\n")
         print(tabulate(rows, list(COLUMNS.values()), disable_numparse=True))

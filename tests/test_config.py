@@ -234,13 +234,15 @@ def test_the_name_of_a_rule_is_refused_for_an_experiment(name):
     assert f"{name}: the name of a target of the Snakefile; choose another" in text
 
 
-@pytest.mark.parametrize("folder", ["my results", "res{ults}", "a'b", "$HOME/r", "r;x", "r*"])
-def test_a_folder_is_of_characters_that_shells_and_snakemake_leave_alone(folder):
+@pytest.mark.parametrize("folder", ["res{ults}", "{experiment}", "two\nlines", "a\tb"])
+def test_a_folder_is_of_characters_that_snakemake_leaves_alone(folder):
     assert f"results_dir = {folder!r}" in refused("results_dir", folder)
     assert f"data_dir = {folder!r}" in refused("data_dir", folder)
 
 
-@pytest.mark.parametrize("folder", ["results", "/scratch/me/run-2/v1.0_x+y", "../elsewhere", "Ergebnisse/größe"])
+@pytest.mark.parametrize(
+    "folder", ["results", "/scratch/me/run-2/v1.0_x+y", "../elsewhere", "my results", "Ergebnisse/größe"]
+)
 def test_ordinary_folders_are_taken(folder):
     assert load_config({**a_config(), "results_dir": folder}).results_dir == folder
 

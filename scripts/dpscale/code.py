@@ -114,7 +114,7 @@ def _tree_of(path: Path) -> str:
                 and isinstance(first.value, ast.Constant)
                 and isinstance(first.value.value, str)
             ):
-                node.body[0] = ast.Pass()
+                node.body = node.body[1:] or [ast.Pass()]
     return ast.dump(tree)
 
 
@@ -124,6 +124,7 @@ def digest_of(scripts: tuple[str, ...], rows: tuple[str, ...] = ()) -> str:
     return digest({path for script in scripts for path in source_files(SCRIPTS / script, rows)})
 
 
+@cache
 def trial_code(base: str, model: str, launcher: str) -> str:
     """Digest of all code that one trial runs: launching, its launcher, training, its strategy's and model's rows."""
     rows = (row_module("dpscale.strategies", base), row_module("dpscale.workloads.models", model))

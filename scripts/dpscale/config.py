@@ -6,7 +6,6 @@ path, the value and the remedy, so that a typing error costs a newcomer one look
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -42,15 +41,15 @@ def _each_once(values: list[str]) -> list[str]:
     return values
 
 
-def _plain_path(path: str) -> str:
-    """Rules write paths into shell commands and patterns with wildcards as they are."""
-    if not re.fullmatch(r"[\w./+@-]+", path):
-        raise ValueError("a folder is of letters, digits and . _ / + @ - (no spaces); choose another")
+def _no_pattern(path: str) -> str:
+    """Snakemake takes what stands in braces for a wildcard."""
+    if not path.isprintable() or {"{", "}"} & set(path):
+        raise ValueError("a folder's name is without braces, tabs and line breaks; choose another")
     return path
 
 
 Listed = Annotated[list[str], Field(min_length=1), AfterValidator(_each_once)]
-Folder = Annotated[str, Field(min_length=1), AfterValidator(_plain_path)]
+Folder = Annotated[str, Field(min_length=1), AfterValidator(_no_pattern)]
 
 
 class OptimizerConfig(Strict):

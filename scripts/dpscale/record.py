@@ -10,8 +10,9 @@ import json
 import math
 import os
 from dataclasses import asdict, dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpscale.errors import UserError
 from dpscale.trial import Trial
@@ -120,16 +121,22 @@ class Record:
         """
         remedy = f"delete {path.parent} and run the same command again"
         try:
-            data = json.loads(path.read_text())
+            data = json.loads(path.read_text(), parse_constant=_refuse_constant)
             if (found := data.pop("format_version")) != FORMAT_VERSION:
                 raise UserError(f"{path}: format {found}, this code reads {FORMAT_VERSION}; {remedy}")
             record = cls(**_typed(data))
-        except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except UserError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: not a whole record ({type(error).__name__}: {error}); {remedy}") from None
         steps = path.with_name(STEPS)
         if record.status == "ok" and (not steps.is_file() or sha256_of(steps) != record.steps_sha256):
             raise UserError(f"{steps}: missing, cut or not of this record; {remedy}")
         return record
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
 
 
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
@@ -172,10 +179,9 @@ def write_steps(path: Path, columns: dict[str, list[Any]]) -> str:
 
     kinds = {"warmup": pa.bool_()} | {name: pa.int32() for name in ("segment", "rank", "step", "samples")}
     schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in STEP_COLUMNS])
-    temporary = path.with_name(f".{path.name}.partial")
-    pq.write_table(pa.table({name: columns.get(name, []) for name in STEP_COLUMNS}, schema=schema), temporary)
-    _sync(temporary)
-    temporary.rename(path)
+    written = BytesIO()
+    pq.write_table(pa.table({name: columns.get(name, []) for name in STEP_COLUMNS}, schema=schema), written)
+    write_atomically(path, written.getvalue())
     return sha256_of(path)
 
 
@@ -190,13 +196,10 @@ def write_atomically(path: Path, content: bytes) -> None:
     """The file appears under its name only when all of it is on the disk."""
     temporary = path.with_name(f".{path.name}.partial")
     try:
-        temporary.write_bytes(content)
-        _sync(temporary)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         temporary.rename(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
