@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_v
 
 from dpscale.cluster import ClusterConfig
 from dpscale.errors import ConfigError
-from dpscale.typed import Count, Name, Number, Strict, describe
+from dpscale.typed import Count, Flag, Name, Number, Strict, describe
 from dpscale.workloads.datasets.settings import DatasetConfig
 
 Device = Literal["cpu", "cuda"]
@@ -157,7 +157,7 @@ class Config(Strict):
 
     results_dir: Folder = Field("results", description="everything that a run makes")
     data_dir: Folder = Field("data", description="prepared datasets")
-    partial: bool = Field(False, description="tables and figures from what is there; start no trial")
+    partial: Flag = Field(False, description="tables and figures from what is there; start no trial")
     datasets: dict[str, DatasetConfig] = Field(default_factory=dict, description="dataset -> where its files lie")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     figures: FigureConfig = Field(default_factory=FigureConfig)

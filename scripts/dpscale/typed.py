@@ -31,6 +31,12 @@ def _number(value: Any) -> Any:
     return value
 
 
+def _flag(value: Any) -> Any:
+    """`snakemake --config partial=true` hands over text."""
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 NAME = r"^[a-z][a-z0-9_]+$"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
