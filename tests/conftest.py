@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -15,3 +16,19 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be skipped: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small prepared dataset."""
+    from launching import TEST_SAMPLES, TRAIN_SAMPLES
+
+    from dpscale.config import DatasetConfig
+    from dpscale.workloads.arrays import write_prepared
+    from dpscale.workloads.datasets import DATASETS
+
+    row = DATASETS["synthetic"]
+    counts = DatasetConfig(train_samples=TRAIN_SAMPLES, test_samples=TEST_SAMPLES)
+    folder = tmp_path_factory.mktemp("data") / "synthetic"
+    write_prepared(folder, "synthetic", row.classes, row.read(counts))
+    return folder

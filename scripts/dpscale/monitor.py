@@ -100,17 +100,16 @@ class GpuSampler:
         while not self._stop.wait(self._interval_s):
             for uuid, handle in handles.items():
                 try:
+                    utilization_percent = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+                    memory_used_bytes = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+                except pynvml.NVMLError:
+                    continue  # such as in MIG mode: this device's utilisation stays absent
+                try:
                     power_w = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
                 except pynvml.NVMLError:
                     power_w = None  # not every board measures it
                 self.samples.append(
-                    GpuSample(
-                        time.perf_counter(),
-                        uuid,
-                        pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-                        pynvml.nvmlDeviceGetMemoryInfo(handle).used,
-                        power_w,
-                    )
+                    GpuSample(time.perf_counter(), uuid, utilization_percent, memory_used_bytes, power_w)
                 )
         pynvml.nvmlShutdown()
 

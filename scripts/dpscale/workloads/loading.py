@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from dpscale.attempt import die_with_parent
 from dpscale.errors import UserError
 from dpscale.trial import Trial
 from dpscale.workloads.arrays import open_split, read_manifest
@@ -52,6 +53,11 @@ class _Arrays(TorchDataset):
         return self.images.index_select(0, chosen), self.labels.index_select(0, chosen)
 
 
+def _end_with_rank(worker: int) -> None:
+    """A worker notices by itself only after seconds that its rank was killed."""
+    die_with_parent()
+
+
 class Loader:
     """Batches of one split for one rank, normalised on its device."""
 
@@ -83,6 +89,7 @@ class Loader:
             sampler=indices,
             num_workers=self.workers,
             pin_memory=cuda,
+            worker_init_fn=_end_with_rank,
         )
         for images, labels in loader:
             images = images.to(self.device, non_blocking=True).to(torch.float32)

@@ -1,0 +1,244 @@
+"""What tests change inside the processes of a real launch: faults that it must survive, and eyes on what it does.
+
+A change that concerns one rank takes its number from DPSCALE_TEST_RANK; what it sees goes to files in DPSCALE_TEST_OUT.
+torch and dpscale are imported inside: see sitecustomize.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+CHANGES: dict[str, tuple[str, Callable[[], None]]] = {}  # name -> (the module after whose import it is made, it)
+
+
+def after(module: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def register(change: Callable[[], None]) -> Callable[[], None]:
+        CHANGES[change.__name__] = (module, change)
+        return change
+
+    return register
+
+
+def this_rank() -> int:
+    return int(os.environ["RANK"])
+
+
+def is_chosen_rank() -> bool:
+    return os.environ["DPSCALE_TEST_RANK"] in (str(this_rank()), "all")
+
+
+def leave(name: str, content: object) -> None:
+    """Put one rank's finding into a file that is whole as soon as it is there."""
+    path = Path(os.environ["DPSCALE_TEST_OUT"]) / f"{name}-{this_rank()}.json"
+    temporary = path.with_suffix(".partial")
+    temporary.write_text(json.dumps(content))
+    temporary.rename(path)
+
+
+# What a test wants to see
+
+
+@after("dpscale.training")
+def announce_ranks() -> None:
+    """Each rank says its pid as soon as it trains."""
+    from dpscale.training import Training
+
+    build = Training.__init__
+
+    def announced(self, trial, world):
+        build(self, trial, world)
+        leave("pid", os.getpid())
+
+    Training.__init__ = announced
+
+
+@after("dpscale.workloads.loading")
+def count_samples() -> None:
+    """The loader itself counts what it hands out, by split: the training set is the larger one."""
+    from dpscale.workloads.loading import Loader
+
+    batches, counts = Loader.batches, {}
+
+    def counted(self, indices):
+        for images, labels in batches(self, indices):
+            counts[str(self.num_samples)] = counts.get(str(self.num_samples), 0) + len(images)
+            leave("samples", counts)
+            yield images, labels
+
+    Loader.batches = counted
+
+
+@after("dpscale.training")
+def keep_weights() -> None:
+    """The weights as they are at the end of the training, of each rank."""
+    from dpscale.training import Training
+
+    finish = Training.finish
+
+    def kept(self):
+        finish(self)
+        leave("weights", [parameter.flatten().tolist() for parameter in self.plain_model.parameters()])
+
+    Training.finish = kept
+
+
+@after("dpscale.evaluation")
+def batch_norm_model() -> None:
+    """A ConvNet with batch norm; its buffers after the training, and as evaluation sees them."""
+    from torch import nn
+
+    from dpscale import evaluation
+    from dpscale.training import Training
+    from dpscale.workloads.models import MODELS
+
+    def build(options, classes):
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 3, stride=3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 81, classes)
+        ).append(nn.LogSoftmax(dim=1))
+
+    MODELS["convnet"] = replace(MODELS["convnet"], build=build)
+    sums = evaluation._sums
+
+    def buffers(training):
+        return {name: buffer.flatten().tolist() for name, buffer in training.plain_model.named_buffers()}
+
+    def seen(test, training, batch_size, world):
+        leave("evaluated", buffers(training))
+        return sums(test, training, batch_size, world)
+
+    finish = Training.finish
+
+    def finished(self):
+        leave("trained", buffers(self))
+        finish(self)
+
+    evaluation._sums, Training.finish = seen, finished
+
+
+# What goes wrong
+
+
+@after("dpscale.training")
+def forgets_to_synchronise() -> None:
+    """A row that claims to exchange gradients, and does not."""
+    from dpscale.strategies import STRATEGIES, independent
+
+    STRATEGIES["ddp"] = replace(independent.ROW, exchanges_gradients=True)
+
+
+@after("dpscale.training")
+def nan_weights() -> None:
+    """The last update of the chosen rank left NaN, which no loss shows."""
+    import torch
+
+    from dpscale.training import Training
+
+    finish = Training.finish
+
+    def spoilt(self):
+        finish(self)
+        if is_chosen_rank():
+            with torch.no_grad():
+                next(self.plain_model.parameters()).view(-1)[0] = float("nan")
+
+    Training.finish = spoilt
+
+
+def in_forward(number: int, act: Callable[[], None]) -> None:
+    """`act` at the start of the chosen rank's step `number`."""
+    from dpscale.training import Training
+
+    forward, calls = Training.forward, [0]
+
+    def changed(self, batch):
+        calls[0] += 1
+        if calls[0] == number and is_chosen_rank():
+            act()
+        return forward(self, batch)
+
+    Training.forward = changed
+
+
+@after("dpscale.training")
+def raises() -> None:
+    def fail() -> None:
+        raise RuntimeError("planted in the third step")
+
+    in_forward(3, fail)
+
+
+@after("dpscale.training")
+def ends_early() -> None:
+    in_forward(3, lambda: os._exit(7))
+
+
+@after("dpscale.training")
+def hangs() -> None:
+    in_forward(3, lambda: time.sleep(3600))
+
+
+@after("dpscale.training")
+def hangs_deaf_to_signals() -> None:
+    import signal
+
+    def hang() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3600)
+
+    in_forward(3, hang)
+
+
+@after("dpscale.world")
+def closes_slowly() -> None:
+    """A rank that fails holds its report back until the others have noticed that it is gone."""
+    import torch.distributed as dist
+
+    destroy = dist.destroy_process_group
+
+    def slow():
+        destroy()
+        time.sleep(1)
+
+    dist.destroy_process_group = slow
+
+
+@after("dpscale.workloads.loading")
+def slow_loader() -> None:
+    """Every batch is 20 ms late."""
+    from dpscale.workloads.loading import Loader
+
+    batches = Loader.batches
+
+    def late(self, indices):
+        for batch in batches(self, indices):
+            time.sleep(0.02)
+            yield batch
+
+    Loader.batches = late
+
+
+@after("dpscale.attempt")
+def first_port_is_taken() -> None:
+    """Somebody listens on the first port that is chosen: DPSCALE_TEST_PORT."""
+    from dpscale import attempt
+
+    choose, taken = attempt.free_port, [int(os.environ["DPSCALE_TEST_PORT"])]
+    attempt.free_port = lambda: taken.pop() if taken else choose()
+
+
+@after("dpscale.training")
+def starts_late() -> None:
+    """The chosen rank is two seconds late for its first step."""
+    from dpscale.training import Training
+
+    build = Training.__init__
+
+    def late(self, trial, world):
+        build(self, trial, world)
+        if is_chosen_rank():
+            time.sleep(2)
+
+    Training.__init__ = late

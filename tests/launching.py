@@ -1,0 +1,192 @@
+"""Real launches for tests: small trials, started as the `trial` rule starts them, and watched from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow
+
+from dpscale.record import RECORD, Record, read_steps
+from dpscale.strategies import STRATEGIES
+from dpscale.trial import Trial
+
+TESTS = Path(__file__).parent
+SCRIPTS = TESTS.parent / "scripts"
+TRAIN_SAMPLES, TEST_SAMPLES = 640, 103  # the second is prime: no number of ranks divides it
+ENDLESS = 1_000_000  # steps; such a trial ends because a test ends it
+SGD = {"name": "sgd", "lr": 0.05, "momentum": None, "weight_decay": 0.0}
+ADADELTA = {"name": "adadelta", "lr": 0.5, "momentum": None, "weight_decay": 0.0}
+
+
+def small_trial(strategy: str = "ddp", devices: int = 2, **changes: object) -> Trial:
+    """A trial of some seconds on the test's dataset, without dropout."""
+    fields = {
+        "experiment": "test",
+        "strategy": strategy,
+        "base": strategy,
+        "options": {},
+        "launcher": "spawn",
+        "nodes": 1,
+        "devices_per_node": devices,
+        "world_size": 1 if STRATEGIES[strategy].single_process else devices,
+        "repeat": 0,
+        "device": "cpu",
+        "backend": "gloo",
+        "precision": "fp32",
+        "model": "convnet",
+        "model_options": {"dropout": False},
+        "dataset": "synthetic",
+        "train_samples": None,
+        "test_samples": None,
+        "optimizer": SGD,
+        "scaling": "weak",
+        "batch_size_per_device": 8,
+        "epochs": None,
+        "warmup_epochs": None,
+        "steps": 6,
+        "warmup_steps": 2,
+        "evaluate": True,
+        "threads_per_rank": 1,
+        "loader_workers": 0,
+        "seed": 0,
+        "timeout_s": 120.0,
+        "collective_timeout_s": 60.0,
+    }
+    return Trial(**{**fields, **changes})
+
+
+@dataclass
+class Launch:
+    """A launch.py and what it leaves."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+
+    @property
+    def log(self) -> str:
+        path = self.folder / "trial.log"
+        return path.read_text() if path.exists() else ""
+
+    @property
+    def record(self) -> Record:
+        return Record.read(self.folder / RECORD)
+
+    @property
+    def steps(self) -> pyarrow.Table:
+        return read_steps(self.folder / RECORD)
+
+    def end(self, timeout_s: float = 120) -> Launch:
+        """Wait for its end; `stderr` and `returncode` are there afterwards."""
+        self.stderr = self.process.communicate(timeout=timeout_s)[1]
+        self.returncode = self.process.returncode
+        return self
+
+    def found(self, name: str) -> list:
+        """What each rank left under this name (changes.leave), in the order of ranks."""
+        return [json.loads(path.read_text()) for path in sorted(self.folder.glob(f"{name}-*.json"))]
+
+    def rank_pids(self, ranks: int = 2) -> list[int]:
+        """The ranks' pids, as soon as all of them train."""
+        wait_until(lambda: "steps begin" in self.log and len(self.found("pid")) == ranks, f"{ranks} ranks to train")
+        return self.found("pid")
+
+    def survivors(self) -> list[psutil.Process]:
+        """Processes that carry this launch's folder in their command line or environment."""
+        return [process for process in psutil.process_iter() if str(self.folder) in _traces(process)]
+
+    def leaves_nothing_behind(self) -> bool:
+        """No process (the kernel may take a moment), no draft, no record."""
+        wait_until(lambda: not self.survivors(), "the end of all processes", timeout_s=10)
+        return not any((self.folder / name).exists() for name in (".attempt", RECORD, "steps.parquet"))
+
+
+def _traces(process: psutil.Process) -> str:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return ""
+        return " ".join([*process.cmdline(), *process.environ().values()])
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""
+
+
+def launch_command(trial: Trial, data: Path, folder: Path) -> list[str]:
+    script = str(SCRIPTS / "launch.py")
+    return [
+        sys.executable,
+        script,
+        f"--data={data}",
+        f"--folder={folder}",
+        f"--log={folder / 'trial.log'}",
+        *trial.to_args(),
+    ]
+
+
+def launch_environment(folder: Path, inject: str = "", rank: int | str = "all", **variables: str) -> dict[str, str]:
+    """This process's environment, with the names of changes (tests/injected/changes.py) and the rank they concern."""
+    return {
+        **{name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
+        "PYTHONPATH": str(TESTS / "injected"),
+        "DPSCALE_TEST_INJECT": inject,
+        "DPSCALE_TEST_RANK": str(rank),
+        "DPSCALE_TEST_OUT": str(folder),
+        **variables,
+    }
+
+
+@contextmanager
+def running(
+    trial: Trial,
+    data: Path,
+    folder: Path,
+    *,
+    inject: str = "announce_ranks",
+    rank: int | str = "all",
+    prefix: Sequence[str] = (),
+    **variables: str,
+) -> Iterator[Launch]:
+    """launch.py on its way; whatever the test does, it is ended at the end of the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    process = subprocess.Popen(
+        [*prefix, *launch_command(trial, data, folder)],
+        env=launch_environment(folder, inject, rank, **variables),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    launch = Launch(process, folder)
+    try:
+        yield launch
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+def launch(trial: Trial, data: Path, folder: Path, *, inject: str = "", **how: Any) -> Launch:
+    """launch.py from start to end."""
+    with running(trial, data, folder, inject=inject, **how) as started:
+        return started.end()
+
+
+def measured(trial: Trial, data: Path, folder: Path, **how: Any) -> Launch:
+    """A launch that must end well."""
+    done = launch(trial, data, folder, **how)
+    assert done.returncode == 0, done.stderr + done.log
+    return done
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.02)
