@@ -92,7 +92,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         manifest = Manifest(**json.loads(path.read_text()))
-    except (OSError, json.JSONDecodeError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path}: no prepared dataset ({error}); make it: snakemake prepare") from None
     if manifest.format_version != FORMAT_VERSION:
         raise UserError(f"{path}: format {manifest.format_version}, this code reads {FORMAT_VERSION}; delete {folder}")

@@ -16,7 +16,8 @@ FILES = {
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
 COUNTS = {"train": 60_000, "test": 10_000}
-UNSIGNED_BYTE = 0x08
+SHAPE = (1, 28, 28)
+UNSIGNED_BYTE = b"\x08"
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -29,9 +30,11 @@ def read_idx(path: Path) -> np.ndarray:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path}: not a whole gzip file ({error}); copy it again") from None
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTE:
+    if len(content) < 4 or content[:3] != b"\0\0" + UNSIGNED_BYTE or content[3] == 0:
         raise UserError(f"{path}: not an idx file of unsigned bytes; copy it again")
     header = 4 + 4 * content[3]
+    if len(content) < header:
+        raise UserError(f"{path}: ends within its header; copy it again")
     shape = tuple(int(size) for size in np.frombuffer(content[4:header], ">u4"))
     if len(content) - header != math.prod(shape):
         raise UserError(f"{path}: {len(content) - header} bytes of data, {math.prod(shape)} expected; copy it again")
@@ -55,6 +58,10 @@ def _read(config: DatasetConfig) -> dict[str, Split]:
             raise UserError(
                 f"{folder}: {len(images)} {split} images and {len(labels)} labels; the dataset has {COUNTS[split]} of each"
             )
+        if (images.shape[1:], labels.shape[1:]) != (SHAPE[1:], ()):
+            raise UserError(
+                f"{folder}: {split} images of {images.shape[1:]}, labels of {labels.shape[1:]}; copy them again"
+            )
         splits[split] = (images[:, None], labels.astype(np.int64))
     return splits
 
@@ -62,7 +69,7 @@ def _read(config: DatasetConfig) -> dict[str, Split]:
 def _row(summary: str, classes: tuple[str, ...]) -> Dataset:
     return Dataset(
         summary=summary,
-        sample_shape=(1, 28, 28),
+        sample_shape=SHAPE,
         classes=classes,
         counts=lambda config: (COUNTS["train"], COUNTS["test"]),
         needs_source=True,
