@@ -36,14 +36,19 @@ def place(trial: Trial, by_hand: ByHand | None, job: dict[str, Any] | None, numb
         return _by_hand(trial, by_hand)
     if needs_a_job(trial):
         return _in_job(trial, job, number)
-    return _placement(trial, node_rank=0, master_addr="127.0.0.1", master_port=attempt.free_port())
+    run_id = uuid.uuid4().hex
+    return _placement(trial, run_id=run_id, node_rank=0, master_addr="127.0.0.1", master_port=attempt.free_port())
 
 
 def _by_hand(trial: Trial, by_hand: ByHand) -> Placement:
     if not 0 <= by_hand.node_rank < trial.nodes:
         raise UserError(f"--node-rank={by_hand.node_rank}: with {trial.nodes} nodes it is 0 to {trial.nodes - 1}")
     address = slurm.address_of(by_hand.master_addr)
-    return _placement(trial, node_rank=by_hand.node_rank, master_addr=address, master_port=by_hand.master_port)
+    # the same id on every machine, without talking
+    run_id = f"{trial.id.replace('/', '-')}-{by_hand.master_port}"
+    return _placement(
+        trial, run_id=run_id, node_rank=by_hand.node_rank, master_addr=address, master_port=by_hand.master_port
+    )
 
 
 def _in_job(trial: Trial, job: dict[str, Any] | None, number: int) -> Placement:
@@ -62,6 +67,7 @@ def _in_job(trial: Trial, job: dict[str, Any] | None, number: int) -> Placement:
     settings = slurm.cluster_settings()
     return _placement(
         trial,
+        run_id=f"{job['job_id']}-{number}",
         node_rank=None,
         master_addr=slurm.address_of(job["nodes"][0]),
         master_port=slurm.port_of(int(job["job_id"]), number),
@@ -71,4 +77,4 @@ def _in_job(trial: Trial, job: dict[str, Any] | None, number: int) -> Placement:
 
 
 def _placement(trial: Trial, **where: Any) -> Placement:
-    return Placement(nodes=trial.nodes, ranks_per_node=trial.ranks_per_node, run_id=uuid.uuid4().hex, **where)
+    return Placement(nodes=trial.nodes, ranks_per_node=trial.ranks_per_node, **where)

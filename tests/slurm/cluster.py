@@ -71,7 +71,7 @@ def why_not() -> str | None:
 class Cluster:
     """The tests' side: commands run where the daemons' configuration is seen."""
 
-    def __init__(self, folder: Path, slurmd_timeout_s: int = 300) -> None:
+    def __init__(self, folder: Path, slurmd_timeout_s: int = 30) -> None:
         self.folder = folder
         command = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, str(folder)]
         command.append(str(slurmd_timeout_s))
