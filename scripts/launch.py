@@ -171,7 +171,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
         train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *staging(job), *trial.to_args()]
         started = datetime.now(timezone.utc)
         for number in range(1, ATTEMPTS + 1):
-            placement = place(trial, by_hand_of(args), job, number)
+            placement = replace(place(trial, by_hand_of(args), job, number), binds=(str(data), str(drafts)))
             command = LAUNCHERS[trial.launcher](train, placement)
             sampling: AbstractContextManager[GpuSampler | None] = (
                 GpuSampler() if trial.device == "cuda" else nullcontext()

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -91,6 +92,7 @@ def locked(folder: Path) -> Iterator[Path]:
             shutil.rmtree(drafts, ignore_errors=True)  # the lock's file stays: unlinking it would let two in
 
 
+@cache
 def ephemeral_ports_begin() -> int:
     """The first port that the kernel hands out by itself; those below it are taken by nobody by chance."""
     path = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -15,6 +15,11 @@ class ClusterConfig(Strict):
     exclusive: bool = Field(True, description="no other job on a trial's nodes; records of shared ones say so")
     interface: str | None = Field(None, description="network interface between nodes, e.g. ib0; null = by the route")
     prelude: str = Field("", description="a shell line before each trial, e.g. module load cuda/13.0")
+    container: str | None = Field(
+        None,
+        min_length=1,
+        description="image that ranks run in, through apptainer: a .sif or docker://...; null = none",
+    )
     staging_dir: str | None = Field(
         None, description="node-local folder that a trial's dataset is copied to first; null = read from data_dir"
     )

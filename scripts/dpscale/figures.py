@@ -187,6 +187,8 @@ def _evaluation(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
 
 def _comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     """Three panels that share their rows: one bar per cell."""
+    from matplotlib.patheffects import withStroke
+
     summary = tables["summary"].reset_index(drop=True)
     figure.set_figheight(max(figure.get_figheight(), (0.22 * len(summary) + 1.6) * settings.font_size_pt / 9))
     cuda = "cuda" in set(summary.device)
@@ -214,15 +216,14 @@ def _comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
                 continue
             error = [[value - cell[f"{column}_low"]], [cell[f"{column}_high"] - value]]
             axes.barh(row, value, xerr=error, color=colours[cell.strategy], capsize=2, height=0.7, ecolor="0.2")
-            # inside the bar's root, where no error bar can hide it
-            axes.annotate(
+            axes.annotate(  # at the bar's root, where no error bar can hide it; haloed, as it may be longer than the bar
                 f"{value:.3g}" if value < 1000 else f"{value:.0f}",
                 (0, row),
                 xytext=(4, 0),
                 textcoords="offset points",
                 va="center",
-                color="white",
-                fontweight="bold",
+                color="0.1",
+                path_effects=[withStroke(linewidth=2, foreground="white")],
             )
         axes.set_title(title, fontsize=settings.font_size_pt)
         axes.grid(axis="y", visible=False)

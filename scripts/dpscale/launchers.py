@@ -26,6 +26,16 @@ class Placement:
     run_id: str
     cores_per_rank: int = 1
     gres_per_node: str | None = None  # SLURM's, such as gpu:4
+    container: str | None = None  # an image for apptainer
+    binds: tuple[str, ...] = ()  # folders that must be seen inside it
+
+    def python(self, script: str) -> Command:
+        """What runs one of our scripts on a node: this interpreter, or the container's."""
+        path = str(SCRIPTS / script)
+        if self.container is None:
+            return [sys.executable, path]
+        binds = [f"--bind={folder}" for folder in (str(SCRIPTS), *self.binds)]
+        return ["apptainer", "exec", "--nv", *binds, self.container, "python", path]
 
     def flags(self) -> list[str]:
         return [
@@ -57,20 +67,20 @@ def over_nodes(command: Command, placement: Placement) -> Command:
 
 def spawn(command: Command, placement: Placement) -> Command:
     """torch.multiprocessing: rank = node_rank x ranks_per_node + local_rank."""
-    return over_nodes([sys.executable, str(SCRIPTS / "spawn.py"), *placement.flags(), "--", *command], placement)
+    return over_nodes([*placement.python("spawn.py"), *placement.flags(), "--", *command], placement)
 
 
 def torchrun(command: Command, placement: Placement) -> Command:
     """torchrun with a static rendezvous, so that rank 0 is on node 0; no restarts: a trial runs once or fails."""
     flags = [*placement.flags(), f"--rdzv-id={placement.run_id}", "--max-restarts=0"]
-    return over_nodes([sys.executable, str(SCRIPTS / "torchrun.py"), *flags, *command], placement)
+    return over_nodes([*placement.python("torchrun.py"), *flags, *command], placement)
 
 
 def srun(command: Command, placement: Placement) -> Command:
     """SLURM's own: one task per rank, inside a job."""
     flags = [f"--master-addr={placement.master_addr}", f"--master-port={placement.master_port}"]
     tasks = placement.srun(tasks_per_node=placement.ranks_per_node)
-    return [*tasks, sys.executable, str(SCRIPTS / "srun.py"), *flags, "--", *command]
+    return [*tasks, *placement.python("srun.py"), *flags, "--", *command]
 
 
 LAUNCHERS: dict[str, Callable[[Command, Placement], Command]] = {"spawn": spawn, "torchrun": torchrun, "srun": srun}

@@ -77,4 +77,6 @@ def _in_job(trial: Trial, job: dict[str, Any] | None, number: int) -> Placement:
 
 
 def _placement(trial: Trial, **where: Any) -> Placement:
-    return Placement(nodes=trial.nodes, ranks_per_node=trial.ranks_per_node, **where)
+    return Placement(
+        nodes=trial.nodes, ranks_per_node=trial.ranks_per_node, container=slurm.container_setting(), **where
+    )

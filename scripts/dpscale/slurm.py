@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # the config's types take a while to import, and most launche
 # runs and not what it measures, so changing them re-runs nothing.
 SETTINGS = "DPSCALE_CLUSTER"
 START_UP_MINUTES = 5  # of a job beyond its trial's own time limit: environment, imports, staging
+GROW_WITH_ATTEMPTS = {"runtime"}  # of the resources; the others depend on the trial alone
 PORTS_PER_JOB = 4  # neighbouring job ids don't share one, whatever their attempts
 
 
@@ -48,6 +50,12 @@ def cluster_settings() -> ClusterConfig:
     from dpscale.cluster import ClusterConfig
 
     return ClusterConfig.model_validate_json(os.environ.get(SETTINGS, "{}"))
+
+
+def container_setting() -> str | None:
+    """The image that ranks run in, read without the config's types: every launch asks for it."""
+    found: str | None = json.loads(os.environ.get(SETTINGS, "{}")).get("container")
+    return found
 
 
 def cores_per_rank(trial: Trial, cluster: ClusterConfig) -> int:
