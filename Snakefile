@@ -6,7 +6,8 @@
 #   snakemake --cores 2 <name>      one experiment, or tables, figures, prepare, or any single file of results/
 
 
-configfile: "config.yaml"
+# the folder's own, or where it has none, as with `snakemake -s elsewhere/Snakefile`, the checkout's
+configfile: "config.yaml" if os.path.exists("config.yaml") else workflow.source_path("config.yaml")
 
 
 report: "workflow/report/workflow.rst"

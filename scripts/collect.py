@@ -16,7 +16,7 @@ from dpscale.trial import Trial
 
 
 def measured(trial: Trial, results: Path, partial: bool) -> Measured:
-    """What there is of a planned trial.
+    """What there is of a planned trial; with `partial`, a record of another configuration counts as none.
 
     Raises:
         UserError: its record can't be read, or is missing and `partial` is not given.
@@ -27,6 +27,9 @@ def measured(trial: Trial, results: Path, partial: bool) -> Measured:
             return trial, None, None
         raise UserError(f"{path}: missing; run snakemake, or take what is there: --config partial=true")
     record = Record.read(path)
+    if partial and record.trial != trial:
+        print(f"{path}: of another configuration than the present one: left out")
+        return trial, None, None
     if record.status != "ok":
         return trial, record, None
     table = read_steps(path)

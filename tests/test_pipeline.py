@@ -1,0 +1,533 @@
+"""What a user sees of Snakemake: what runs, what runs again, what is refused, and what is left after an end by force."""
+
+from __future__ import annotations
+
+import copy
+import re
+import signal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pipeline import ROOT, Checkout, Done, send, small_config, small_experiment, wait_until, whole_run
+
+CELLS = {
+    "single/spawn/1x1",
+    "ddp/spawn/1x2",
+    "ddp/torchrun/1x2",
+    "independent/spawn/1x2",
+    "data_parallel/spawn/1x2",
+}
+ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
+FIGURES = {"comparison", "speedup", "efficiency", "loss", "evaluation"}
+TABLES = {"timings", "summary", "losses", "evaluations"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    return whole_run(tmp_path_factory.getbasetemp())[0]
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return whole_run(tmp_path_factory.getbasetemp())[1].output
+
+
+@pytest.fixture
+def checkout(whole: Checkout, tmp_path: Path) -> Checkout:
+    """A copy of the whole run, to be changed."""
+    return whole.copy(tmp_path / "dpscale")
+
+
+def trials_of(*strategies: str) -> set[str]:
+    return {trial for trial in ALL if trial.split("/")[0] in strategies}
+
+
+def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """The config with one key set; `path` names it, from the top or (with a dot first) from the experiment."""
+    config = copy.deepcopy(config)
+    *parents, key = (f"experiments.small{path}" if path.startswith(".") else path).split(".")
+    place = config
+    for parent in parents:
+        if place.get(parent) is None:
+            place[parent] = {}
+        place = place[parent]
+    place[key] = value
+    return config
+
+
+# --- a whole run ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_makes_every_table_and_every_figure_in_every_format(whole: Checkout) -> None:
+    tables = {path.stem for path in whole.results("small/tables").iterdir()}
+    figures = {path.name for path in whole.results("small/figures").iterdir()}
+    assert tables >= TABLES
+    assert figures >= {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png", "pdf")}
+    assert not list(whole.root.rglob("*.partial"))
+
+
+def test_no_job_runs_beside_another(output: str) -> None:
+    running: set[str] = set()
+    started = 0
+    for line in output.splitlines():
+        if match := re.match(r"    jobid: (\d+)", line):
+            running.add(match[1])
+            started += 1
+            assert len(running) == 1, f"{line} while another job runs"
+        elif match := re.match(r"Finished jobid: (\d+)", line):
+            running.remove(match[1])
+    assert started > len(ALL)
+
+
+def test_no_two_trials_overlap_in_time(whole: Checkout) -> None:
+    times = sorted((record["launch"]["started_at"], record["launch"]["ended_at"]) for record in whole.records())
+    assert len(times) == len(ALL)
+    assert all(ended <= started for (_, ended), (started, _) in pairwise(times))
+
+
+def test_repeats_are_interleaved(whole: Checkout) -> None:
+    records = sorted(whole.records(), key=lambda record: record["launch"]["started_at"])
+    assert [record["trial"]["repeat"] for record in records] == [0] * len(CELLS) + [1] * len(CELLS)
+
+
+def test_the_one_slot_is_snakemakes_own_resource_and_the_command_line_can_widen_it(
+    whole: Checkout, checkout: Checkout, output: str
+) -> None:
+    given = r"Provided resources: .*trial_slot\D+(\d+)"
+    assert re.search(given, output)[1] == "1"  # type: ignore[index]
+    wider = checkout.run("plan", "--resources", "trial_slot=3").output
+    assert re.search(given, wider)[1] == "3"  # type: ignore[index]
+
+
+def test_an_unavailable_trial_ends_well_and_is_shown_with_its_reason(whole: Checkout, output: str) -> None:
+    summary = whole.table("summary").set_index("strategy")
+    row = summary.loc["data_parallel"]
+    assert row.status == "unavailable"
+    assert "needs CUDA devices" in row.reason
+    assert row[["epoch_time_s", "throughput_samples_per_s", "speedup"]].isna().all()
+    assert "needs CUDA devices" in output
+    for figure in ("comparison", "speedup"):
+        assert "Unavailable: data_parallel/spawn/1x2" in whole.results(f"small/figures/{figure}.svg").read_text()
+
+
+def test_the_bases_speedup_is_one_and_the_control_has_no_accuracy(whole: Checkout) -> None:
+    summary = whole.table("summary").set_index("strategy")
+    assert summary.loc["single"].speedup == 1.0
+    assert summary.loc["independent"].isna().final_accuracy
+    assert summary.loc["ddp"].speedup.notna().all()
+
+
+# --- what runs again -----------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_has_nothing_to_do(whole: Checkout) -> None:
+    assert whole.dry_run().jobs == {}
+
+
+def test_touching_the_config_and_all_code_runs_nothing(checkout: Checkout) -> None:
+    for path in [checkout.root / "config.yaml", *(checkout.root / "scripts").rglob("*.py")]:
+        path.touch()
+    assert checkout.dry_run().jobs == {}
+
+
+def test_a_comment_or_docstring_in_the_measuring_code_runs_nothing(checkout: Checkout) -> None:
+    file = checkout.root / "scripts/dpscale/measure.py"
+    file.write_text('"""Another docstring."""\n# a comment\n' + file.read_text().split('"""', 2)[2])
+    assert checkout.dry_run().jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("figures.font_size_pt", 11), ("figures.palette", "deep"), ("figures.png_dpi", 100)]
+)
+def test_a_figures_setting_makes_figures_only(checkout: Checkout, path: str, value: Any) -> None:
+    checkout.configure(changed(checkout.config, path, value))
+    again = checkout.dry_run()
+    assert again.figures == FIGURES
+    assert again.jobs.keys() == {"all", *(f"plot_{figure}" for figure in FIGURES)}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "new"),
+    [
+        (".strategies.ddp.topologies", ["1x2", "1x4"], {"ddp/spawn/1x4", "ddp/torchrun/1x4"}),
+        (".strategies.independent", {"topologies": ["1x2", "1x4"]}, {"independent/spawn/1x4"}),
+        (
+            ".strategies.small_buckets",
+            {"base": "ddp", "topologies": ["1x2"], "bucket_cap_MiB": 1},
+            {"small_buckets/spawn/1x2"},
+        ),
+        (".strategies.half", {"base": "single", "precision": "bf16"}, {"half/spawn/1x1"}),
+    ],
+)
+def test_what_is_added_is_all_that_runs(checkout: Checkout, path: str, value: Any, new: set[str]) -> None:
+    checkout.configure(changed(checkout.config, path, value))
+    again = checkout.dry_run()
+    assert again.measured == {f"{cell}/r{repeat}" for cell in new for repeat in (0, 1)}
+    assert again.jobs["collect"] == 1
+    assert again.figures == FIGURES
+
+
+def test_another_repeat_runs_alone(checkout: Checkout) -> None:
+    checkout.configure(changed(checkout.config, ".repeats", 3))
+    assert checkout.dry_run().measured == {f"{cell}/r2" for cell in CELLS}
+
+
+def test_another_experiment_leaves_this_one_alone(checkout: Checkout) -> None:
+    checkout.configure(changed(checkout.config, "experiments.other", small_experiment()))
+    again = checkout.dry_run()
+    assert again.measured == {"single/spawn/1x1/r0"}
+    assert set(again.jobs.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("file", "trials"),
+    [
+        ("dpscale/measure.py", ALL),
+        ("dpscale/workloads/models/convnet.py", ALL),
+        ("train.py", ALL),
+        ("dpscale/strategies/ddp.py", trials_of("ddp", "independent")),
+        ("dpscale/strategies/independent.py", trials_of("independent")),
+        ("spawn.py", {trial for trial in ALL if "/spawn/" in trial}),
+        ("torchrun.py", {trial for trial in ALL if "/torchrun/" in trial}),
+        ("dpscale/workloads/datasets/idx.py", set()),
+    ],
+)
+def test_edited_code_runs_the_trials_that_use_it(checkout: Checkout, file: str, trials: set[str]) -> None:
+    checkout.edit_code(file)
+    assert checkout.dry_run().measured == trials
+
+
+def test_the_datasets_code_makes_it_again_and_with_it_its_trials(checkout: Checkout) -> None:
+    checkout.edit_code("dpscale/workloads/datasets/synthetic.py")
+    again = checkout.dry_run()
+    assert again.jobs["prepare_dataset"] == 1
+    assert again.measured == ALL
+
+
+@pytest.mark.parametrize("file", ["dpscale/figures.py", "plot.py"])
+def test_a_figures_code_makes_figures_only(checkout: Checkout, file: str) -> None:
+    checkout.edit_code(file)
+    again = checkout.dry_run()
+    assert again.jobs.keys() == {"all", *(f"plot_{figure}" for figure in FIGURES)}
+
+
+def test_a_tables_code_makes_tables_and_figures(checkout: Checkout) -> None:
+    checkout.edit_code("dpscale/tables.py")
+    again = checkout.dry_run()
+    assert again.measured == set()
+    assert again.jobs["collect"] == 1
+
+
+def test_a_new_row_in_the_table_of_strategies_runs_nothing(checkout: Checkout) -> None:
+    checkout.edit("scripts/dpscale/strategies/__init__.py", '"ddp": ddp.ROW,', '"ddp": ddp.ROW,\n    "new": ddp.ROW,')
+    assert checkout.dry_run().jobs == {}
+
+
+# --- targets -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """Spaces in the checkout's path; results and data lie outside it."""
+    root = tmp_path_factory.mktemp("elsewhere")
+    config = small_config(results_dir=str(root / "my-results"), data_dir="../my-data")
+    return Checkout.fresh(root / "data parallel scaling", config)
+
+
+def test_one_record_and_then_one_figure_work_on_their_own(elsewhere: Checkout) -> None:
+    results = elsewhere.root.parent / "my-results" / "small"
+    elsewhere.run(str(results / "trials/single/spawn/1x1/r0/record.json"))
+    assert {path.name for path in results.iterdir()} == {"trials"}
+    assert (elsewhere.root.parent / "my-data/synthetic/manifest.json").exists()
+
+    done = elsewhere.run(str(results / "figures/speedup.svg"), MPLBACKEND="TkAgg", DISPLAY="")
+    assert done.jobs == {"collect": 1, "plot_speedup": 1}
+    assert {path.name for path in (results / "figures").iterdir()} == {
+        f"speedup.{kind}" for kind in ("svg", "png", "pdf")
+    }
+
+
+def test_commands_work_from_another_directory(elsewhere: Checkout, tmp_path: Path) -> None:
+    snakefile = str(elsewhere.root / "Snakefile")
+    done = elsewhere.dry_run("-s", snakefile, cwd=tmp_path)
+    assert done.measured == set()  # results_dir is absolute: what was measured is found
+    assert elsewhere.dry_run("-s", snakefile, "--directory", str(elsewhere.root), cwd=tmp_path).measured == set()
+
+
+@pytest.mark.parametrize(
+    ("target", "rules"),
+    [
+        ("prepare", {"prepare", "prepare_dataset"}),
+        ("tables", {"tables", "prepare_dataset", "trial", "collect"}),
+        ("figures", {"figures", "prepare_dataset", "trial", "collect", *(f"plot_{name}" for name in FIGURES)}),
+        ("small", {"small", "prepare_dataset", "trial", "collect", *(f"plot_{name}" for name in FIGURES)}),
+        ("results/small/figures/loss.png", {"prepare_dataset", "trial", "collect", "plot_loss"}),
+        ("results/small/trials/single/spawn/1x1/r0/record.json", {"prepare_dataset", "trial"}),
+    ],
+)
+def test_named_targets_and_files(fresh: Checkout, target: str, rules: set[str]) -> None:
+    assert fresh.dry_run(target).jobs.keys() == rules
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """Two experiments of which nothing was run: only dry runs, please."""
+    config = small_config(small_experiment(strategies={"single": None, "ddp": None}))
+    config["experiments"]["other"] = small_experiment(timeout_s=360)
+    return Checkout.fresh(tmp_path_factory.mktemp("fresh") / "dpscale", config)
+
+
+def nothing_was_run(checkout: Checkout) -> bool:
+    return not (checkout.root / "data").exists() and not list(checkout.root.rglob("results/*/*"))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "results/small/trials/single/spawn/1x2/r0/record.json",
+        "results/small/trials/ddp/spawn/1x2/r7/record.json",
+    ],
+)
+def test_a_trial_that_is_not_planned_is_refused_by_name(fresh: Checkout, target: str) -> None:
+    said = fresh.refused("-n", target)
+    assert str(Path(target).parent.relative_to("results")) in said
+    assert "is not planned" in said
+    assert "Traceback (most recent call last)" not in said
+
+
+def test_plan_prints_device_hours_and_starts_nothing(tmp_path: Path, fresh: Checkout) -> None:
+    checkout = fresh.copy(tmp_path / "dpscale")
+    done = checkout.run("plan")
+    assert done.jobs == {"plan": 1}
+    assert "small: 3 trials in 3 cells" in done.output
+    assert "At most 0.1 device-hours" in done.output
+    assert {path.name for path in checkout.results().iterdir()} <= {"README.md", "logs"}
+
+
+# --- what is there, and what is not --------------------------------------------------------------------------------
+
+
+def test_partial_shows_the_missing_as_missing_and_a_plain_run_completes(checkout: Checkout) -> None:
+    for record in checkout.results("small/trials").glob("independent/*/*/*/record.json"):
+        record.unlink()
+    checkout.results("small/trials/ddp/torchrun/1x2/r1/record.json").unlink()
+    partial = checkout.run("--config", "partial=true")
+    assert "trial" not in partial.jobs
+    assert partial.figures == FIGURES
+    summary = checkout.table("summary").set_index(["strategy", "launcher"])
+    assert summary.loc["independent", "spawn"].status == "missing"
+    assert summary.loc["independent", "spawn"].isna().epoch_time_s
+    assert summary.loc["ddp", "torchrun"].repeats == 1
+    assert summary.loc["ddp", "torchrun"].reason == "1 of 2 repeats missing"
+    assert "Missing: independent/spawn/1x2" in checkout.results("small/figures/speedup.svg").read_text()
+    assert checkout.dry_run("--config", "partial=true").jobs == {}
+
+    whole_again = checkout.run()
+    assert whole_again.measured == {*trials_of("independent"), "ddp/torchrun/1x2/r1"}
+    assert whole_again.figures == FIGURES
+    assert set(checkout.table("summary").status) == {"ok", "unavailable"}
+    assert checkout.dry_run().jobs == {}
+
+
+def test_partial_leaves_out_records_of_another_configuration(checkout: Checkout) -> None:
+    checkout.configure(changed(checkout.config, ".batch.per_device", 8))
+    done = checkout.run("tables", "--config", "partial=true")
+    assert "trial" not in done.jobs
+    assert "of another configuration" in done.output
+    summary = checkout.table("summary")
+    assert set(summary.status) == {"missing"}
+    assert summary.epoch_time_s.isna().all()
+
+
+def test_partial_works_where_nothing_was_measured_yet(checkout: Checkout) -> None:
+    for record in checkout.results("small/trials").glob("*/*/*/*/record.json"):
+        record.unlink()
+    checkout.run("--config", "partial=true")
+    assert set(checkout.table("summary").status) == {"missing"}
+
+
+@pytest.mark.parametrize("name", ["record.json", "steps.parquet"])
+def test_a_cut_file_is_refused_by_name_with_a_remedy(checkout: Checkout, name: str) -> None:
+    folder = checkout.results("small/trials/ddp/spawn/1x2/r0")
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    said = checkout.refused("--forcerun", "collect")
+    assert f"results/small/trials/ddp/spawn/1x2/r0/{name}" in said
+    assert "delete" in said
+    assert "run the same command again" in said
+    assert not checkout.results("small/tables/summary.csv").exists()
+
+
+# --- a config that can't be meant ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place", "remedy"),
+    [
+        ("experimens", {}, "top level", "'experiments'"),
+        ("figures.font_size", 9, "figures", "'font_size_pt'"),
+        (".epohcs", 2, "experiments.small", "'epochs'"),
+        (".workload.modl", "convnet", "experiments.small.workload", "'model'"),
+        (".workload.dataset", "synthetik", "experiments.small.workload.dataset", "'synthetic'"),
+        (".workload.model_options", {"dropuot": True}, "experiments.small.workload.model_options", "'dropout'"),
+        (".workload.optimizer.learning_rate", 1, "experiments.small.workload.optimizer", "lr"),
+        (".strategies.ddp.bucket_cap_MB", 1, "experiments.small.strategies.ddp", "'bucket_cap_MiB'"),
+        (".strategies.dpd", None, "experiments.small.strategies.dpd", "'ddp'"),
+        (".launchers", ["spwan"], "experiments.small.launchers", "'spawn'"),
+        (".topologies", ["1by2"], "experiments.small.topologies", "nodes x devices_per_node"),
+        (".batch.per_device", "many", "experiments.small.batch.per_device = 'many'", "integer"),
+        (".repeats", 0, "experiments.small.repeats = 0", "greater than or equal to 1"),
+        ("datasets.sintetic", {}, "datasets.sintetic", "'synthetic'"),
+        ("experiments.figures", small_experiment(), "experiments", "choose another"),
+    ],
+)
+def test_a_slip_in_the_config_is_refused_with_its_place_and_a_remedy(
+    fresh: Checkout, tmp_path: Path, path: str, value: Any, place: str, remedy: str
+) -> None:
+    checkout = fresh.copy(tmp_path / "dpscale")
+    checkout.configure(changed(checkout.config, path, value))
+    said = checkout.refused("-n")
+    assert f"config.yaml: {place}" in said
+    assert remedy in said
+    assert "Traceback" not in said
+    assert nothing_was_run(checkout)
+
+
+@pytest.mark.parametrize(
+    ("setting", "place"),
+    [
+        ("experiments=quickstart", "experiments"),
+        ("partial=maybe", "partial"),
+        ("resuls_dir=here", "'results_dir'"),
+        ("experiments={small: {epohcs: 3}}", "'epochs'"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_refused_too(fresh: Checkout, setting: str, place: str) -> None:
+    said = fresh.refused("-n", "--config", setting)
+    assert place in said
+    assert "Traceback" not in said
+    assert nothing_was_run(fresh)
+
+
+# --- four ranks on two cores ---------------------------------------------------------------------------------------
+
+
+def test_more_ranks_than_cores_run_as_asked_and_are_called_oversubscribed(tmp_path: Path) -> None:
+    import psutil
+
+    ranks = max(4, 2 * len(psutil.Process().cpu_affinity()))
+    experiment = small_experiment(strategies={"ddp": None}, topologies=[f"1x{ranks}"], batch={"per_device": 4})
+    checkout = Checkout.fresh(tmp_path / "dpscale", small_config(experiment))
+    done = checkout.run("tables")
+    (record,) = checkout.records()
+    assert len(record["ranks"]) == ranks
+    assert record["oversubscribed"] is True
+    assert "oversubscribed" in checkout.table("timings").warnings[0]
+    assert f"oversubscribed: {ranks} ranks x 1 threads" in done.output
+
+
+# --- an end by force -----------------------------------------------------------------------------------------------
+
+
+class LongTrial:
+    """Two ranks that train for some seconds."""
+
+    target = "results/small/trials/ddp/{launcher}/1x2/r0/record.json"
+
+    def __init__(self, root: Path, launcher: str = "spawn") -> None:
+        experiment = small_experiment(strategies={"ddp": None}, topologies=["1x2"], launchers=[launcher])
+        experiment |= {"epochs": None, "steps": 300, "warmup_steps": 5}
+        self.checkout = Checkout.fresh(root / "dpscale", small_config(experiment))
+        self.target = self.target.format(launcher=launcher)
+        self.record = self.checkout.root / self.target
+        self.log = self.record.with_name("trial.log")
+        self.process = self.checkout.start("--cores", "2", self.target)
+        wait_until(lambda: self.log.exists() and "steps begin" in self.log.read_text(), 120, "steps begin")
+
+    def ended(self, timeout_s: float) -> Done:
+        """Snakemake and whatever it had started are gone."""
+        output, _ = self.process.communicate(timeout=timeout_s)
+        wait_until(lambda: not self.checkout.processes(), 15, f"{self.checkout.processes()} are gone")
+        return Done(self.process.returncode, output)
+
+    def finishes(self, *arguments: str) -> None:
+        self.checkout.run(self.target, *arguments)
+        assert self.record.exists()
+        assert self.checkout.dry_run(self.target).jobs == {}
+
+
+@pytest.fixture
+def long_trial(tmp_path: Path) -> Any:
+    trial = LongTrial(tmp_path)
+    yield trial
+    trial.checkout.end()
+
+
+@pytest.mark.parametrize("launcher", ["spawn", "torchrun"])
+def test_a_killed_rank_ends_the_rule_and_is_named(tmp_path: Path, launcher: str) -> None:
+    trial = LongTrial(tmp_path, launcher)
+    try:
+        first, *_ = trial.checkout.ranks()
+        first.kill()
+        done = trial.ended(30)
+        assert done.returncode != 0
+        assert re.search(r"rank \d was killed by SIGKILL", done.output)
+        assert not trial.record.exists()
+        trial.finishes()
+    finally:
+        trial.checkout.end()
+
+
+def test_after_ctrl_c_nothing_survives_and_the_same_command_finishes(long_trial: LongTrial) -> None:
+    send(long_trial.process, signal.SIGINT, to_group=True)
+    assert long_trial.ended(30).returncode != 0
+    assert not long_trial.record.exists()
+    long_trial.finishes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_snakemake_alone_leaves_nothing_behind(long_trial: LongTrial, number: signal.Signals) -> None:
+    send(long_trial.process, number, to_group=False)
+    assert long_trial.ended(120).returncode != 0  # it waits for the trial
+    long_trial.finishes("--rerun-incomplete")
+
+
+def test_a_killed_snakemake_takes_its_trial_with_it_and_unlock_is_all_the_recovery(long_trial: LongTrial) -> None:
+    send(long_trial.process, signal.SIGKILL, to_group=False)
+    assert long_trial.ended(30).returncode != 0
+    assert not long_trial.record.exists()
+    assert "LockException" in long_trial.checkout.refused(long_trial.target)
+    assert long_trial.checkout.snakemake("--unlock").returncode == 0
+    long_trial.finishes("--rerun-incomplete")
+
+
+# --- what must not be there ----------------------------------------------------------------------------------------
+
+
+def test_no_profile_shadows_the_one_for_slurm() -> None:
+    assert not (ROOT / "profiles/default").exists()
+    assert not (ROOT / "workflow/profiles/default").exists()
+
+
+def test_no_rule_takes_snakemakes_benchmark_for_a_measurement() -> None:
+    for path in [ROOT / "Snakefile", *(ROOT / "workflow").rglob("*.smk")]:
+        assert "benchmark:" not in path.read_text(), path
+
+
+def test_nothing_recommends_to_keep_what_is_incomplete_or_to_go_without_a_lock() -> None:
+    for path in [*ROOT.glob("*.md"), ROOT / "Makefile", *ROOT.glob("*/config.yaml")]:
+        assert not re.search(r"--?(keep-incomplete|nolock)", path.read_text()), path
+
+
+def test_documented_commands_run_again_what_was_cut_off() -> None:
+    assert "--rerun-incomplete" in (ROOT / "Makefile").read_text()
+
+
+def test_every_config_file_is_read_by_the_typed_config() -> None:
+    from dpscale.config import load_config
+
+    for path in [ROOT / "config.yaml", *(ROOT / "workflow/experiments").glob("*.yaml")]:
+        load_config(yaml.safe_load(path.read_text()), str(path))
