@@ -177,6 +177,9 @@ def main(argv: list[str] | None = None) -> None:
                 try:
                     train(trial, data, args.out, world)
                 except Exception as error:
+                    if "timed out" in str(error).lower():
+                        limit = f"collective_timeout_s={trial.collective_timeout_s:g}"
+                        error.add_note(f"waited {limit} for the others: one hangs or is that much slower")
                     write_failure(args.out, error)  # before this block's end closes connections and fails the others
                     raise
         elif rank == 0:

@@ -127,12 +127,13 @@ def test_launch_under_torchrun_is_refused(data: Path, tmp_path: Path):
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"),
             f"--master-port={attempt.free_port()}",
+            "--",  # or torchrun takes --log for one of its own
             *launch_command(small_trial(), data, tmp_path)[1:],
         ],
         env=launch_environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=SOON_S,
+        timeout=2 * SOON_S,
         check=False,
     )
     assert done.returncode != 0

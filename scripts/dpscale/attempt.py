@@ -121,9 +121,9 @@ def write_failure(drafts: Path, error: BaseException) -> None:
     path = drafts / f"failure-{rank or 'launcher'}.json"
     if path.exists():
         return
-    message = str(error)
+    message = "; ".join([str(error), *getattr(error, "__notes__", [])])
     if not isinstance(error, UserError):
-        message = f"{f'rank {rank}' if rank else 'the launcher'} failed with {type(error).__name__}: {error}"
+        message = f"{f'rank {rank}' if rank else 'the launcher'} failed with {type(error).__name__}: {message}"
     _put_down(path, {"when_ns": time.time_ns(), "message": message})
 
 
