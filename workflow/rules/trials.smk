@@ -1,17 +1,17 @@
 rule trial:
     input:
         script=ancient(f"{SCRIPTS}/launch.py"),
-        data=lambda wildcards: f"{DATA}/{trial_of(wildcards).dataset}/manifest.json",
+        data=data_of_trial,
     output:
         record=f"{RESULTS}/{TRIAL}/{RECORD}",
         steps=f"{RESULTS}/{TRIAL}/{STEPS}",
     log:
         f"{RESULTS}/{TRIAL}/trial.log",
     # repeat by repeat, not cell by cell: a machine that drifts touches all cells alike
-    priority: lambda wildcards: -int(wildcards.repeat)
+    priority: inspected(lambda wildcards: -int(wildcards.repeat))
     conda:
         ENVIRONMENT
-    threads: lambda wildcards: trial_of(wildcards).ranks_per_node * trial_of(wildcards).threads_per_rank
+    threads: threads_of_trial
     resources:
         trial_slot=1,
         nodes=asks_for("nodes"),
@@ -23,10 +23,8 @@ rule trial:
         runtime=asks_for("runtime"),
         slurm_extra=asks_for("slurm_extra"),
     params:
-        trial=lambda wildcards: trial_of(wildcards).to_args(),
+        trial=arguments_of_trial,
         code=code_of_trial,
-        data=lambda wildcards, input: os.path.dirname(input.data),
-        folder=lambda wildcards, output: os.path.dirname(output.record),
+        folder=f"{RESULTS}/{TRIAL}",
     shell:
-        "python {input.script:q} --data={params.data:q} --folder={params.folder:q} --log={log:q} --end-with-parent"
-        " {params.trial:q}"
+        "python {input.script:q} --folder={params.folder:q} --log={log:q} --end-with-parent {params.trial}"
