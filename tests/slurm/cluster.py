@@ -140,6 +140,7 @@ def hold(folder: Path, slurmd_timeout_s: int, control: IO[str]) -> None:
         print("ready", flush=True)
         control.read()
     finally:
+        cancel_all_jobs()
         stop_all(folder)
 
 
@@ -193,6 +194,18 @@ def wait_until_idle() -> None:
             return
         time.sleep(0.2)
     raise RuntimeError(f"nodes are {states!r}, not idle")
+
+
+def cancel_all_jobs() -> None:
+    """Job steps are nobody's children: only SLURM ends them."""
+    subprocess.run(["scancel", "--signal=KILL", "--full", "--state=RUNNING"], timeout=30, check=False)
+    subprocess.run(["scancel", f"--user={os.getuid()}"], timeout=30, check=False)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while time.monotonic() < deadline:
+        jobs = subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, timeout=30, check=False)
+        if not jobs.stdout.strip():
+            return
+        time.sleep(0.2)
 
 
 def stop_all(folder: Path) -> None:

@@ -29,7 +29,7 @@ LONG: dict[str, Any] = {
     "steps": 1500,
     "warmup_steps": 5,
 }
-RUNNING_S, GONE_S = 120, 60
+RUNNING_S, GONE_S = 180, 240  # the plugin ends its own waiting late
 
 
 @pytest.fixture
