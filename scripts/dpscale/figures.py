@@ -6,6 +6,7 @@ the number of repeats is stated, and what was not measured is named with its rea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from textwrap import fill, shorten
@@ -127,9 +128,11 @@ def _foot(figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread:
         for reason, those in cells.groupby("reason", sort=False):
             names = ", ".join(_cell_name(cell) for cell in those.itertuples())
             lines.append(f"{str(status).capitalize()}: {shorten(names, 110, placeholder=' ...')} ({reason})")
-    for warning, cells in good[good.warnings.fillna("") != ""].groupby("warnings", sort=False):
+    warned = good[good.warnings.fillna("") != ""]
+    for kind, cells in warned.groupby(warned.warnings.map(_without_numbers), sort=False):
         names = ", ".join(_cell_name(cell) for cell in cells.itertuples())
-        lines.append(f"Warning: {shorten(names, 70, placeholder=' ...')}: {warning}")
+        text = cells.warnings.iloc[0] if len(cells) == 1 else f"{kind} (more in summary.csv)"
+        lines.append(f"Warning: {text}: {shorten(names, 110, placeholder=' ...')}")
     width = int(2.05 * settings.width_mm / settings.font_size_pt * 3.6)
     shown = lines[:5] + ([f"... and {len(lines) - 5} more lines: see summary.csv"] if len(lines) > 5 else [])
     figure.supxlabel(
@@ -139,6 +142,11 @@ def _foot(figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread:
         x=0.01,
         ha="left",
     )
+
+
+def _without_numbers(warning: str) -> str:
+    """What a warning of several cells has in common, so that it takes one line."""
+    return re.sub(r" \(in \d+ of \d+ repeats\)", "", re.sub(r"\d[\d.]* %", "part", warning))
 
 
 def _cell_name(cell: object) -> str:
@@ -229,7 +237,7 @@ def _comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         axes.grid(axis="y", visible=False)
         axes.set_xlim(0, None)
     all_axes[0].set_yticks(range(len(labels)), labels)
-    all_axes[0].invert_yaxis()
+    all_axes[0].set_ylim(len(labels) - 0.5, -0.5)  # a row without bars has its place too
     _foot(figure, summary, settings)
 
 
