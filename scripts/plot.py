@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from io import BytesIO
 from pathlib import Path
 
 import matplotlib
@@ -12,13 +11,10 @@ import matplotlib
 matplotlib.use("Agg")  # whatever MPLBACKEND says: no window is ever wanted
 
 from dpscale.config import FigureConfig
-from dpscale.figures import FIGURES, make_figure
+from dpscale.figures import FIGURES, render
 from dpscale.record import write_atomically
 from dpscale.tables import read_table
 from dpscale.typed import validated
-
-# Without dates, so that the same tables give the same bytes.
-UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
 
 def main() -> None:
@@ -30,11 +26,9 @@ def main() -> None:
     args = parser.parse_args()
     settings = validated(FigureConfig, args.settings, "figures")
     tables = {name: read_table(args.tables, name) for name in FIGURES[args.figure].tables}
-    figure = make_figure(args.figure, tables, settings)
-    for path in args.out:
-        drawn, kind = BytesIO(), path.suffix.removeprefix(".")
-        figure.savefig(drawn, format=kind, dpi=settings.png_dpi, metadata=UNDATED[kind])
-        write_atomically(path, drawn.getvalue())
+    files = render(args.figure, tables, settings, [path.suffix.removeprefix(".") for path in args.out])
+    for path, content in zip(args.out, files.values(), strict=True):
+        write_atomically(path, content)
 
 
 if __name__ == "__main__":

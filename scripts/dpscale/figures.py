@@ -7,8 +7,9 @@ the number of repeats is stated, and what was not measured is named with its rea
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # plotting libraries are imported where they draw: Snakemake 
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "png", "pdf")
+UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
 MM_PER_INCH = 25.4
 MARKERS = "osD^vPX<>ph*"
@@ -37,13 +39,22 @@ class FigureRow:
     draw: Callable[[Figure, Tables, FigureConfig], None]  # on an empty figure
 
 
-def make_figure(name: str, tables: Tables, settings: FigureConfig) -> Figure:
-    """The figure of that name in FIGURES."""
+def render(name: str, tables: Tables, settings: FigureConfig, formats: Sequence[str] = FORMATS) -> dict[str, bytes]:
+    """Format -> the file of the figure of that name in FIGURES: the same bytes for the same tables."""
     from matplotlib import rc_context
-    from matplotlib.figure import Figure
 
-    row = FIGURES[name]
-    style: dict[Any, Any] = {
+    files = {}
+    with rc_context(_style(name, settings)):  # some of it is for drawing, some for saving
+        figure = make_figure(name, tables, settings)
+        for kind in formats:
+            file = BytesIO()
+            figure.savefig(file, format=kind, dpi=settings.png_dpi, metadata=UNDATED[kind])
+            files[kind] = file.getvalue()
+    return files
+
+
+def _style(name: str, settings: FigureConfig) -> dict[Any, Any]:
+    return {
         "font.size": settings.font_size_pt,
         "axes.titlesize": settings.font_size_pt + 1,
         "legend.fontsize": settings.font_size_pt - 1,
@@ -52,16 +63,22 @@ def make_figure(name: str, tables: Tables, settings: FigureConfig) -> Figure:
         "axes.axisbelow": True,
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "svg.hashsalt": name,  # the same file for the same tables
-        "svg.fonttype": "none",
+        "text.parse_math": False,  # a reason may hold any sign
+        "svg.hashsalt": name,
+        "svg.fonttype": "none",  # text that can be searched for
         "pdf.fonttype": 42,
     }
-    with rc_context(style):
-        figure = Figure(
-            figsize=(settings.width_mm / MM_PER_INCH, 0.58 * settings.width_mm / MM_PER_INCH), layout="constrained"
-        )
-        figure.suptitle(row.question, fontsize=settings.font_size_pt + 2, fontweight="bold")
-        row.draw(figure, tables, settings)
+
+
+def make_figure(name: str, tables: Tables, settings: FigureConfig) -> Figure:
+    """The figure of that name in FIGURES, in the style that is set."""
+    from matplotlib.figure import Figure
+
+    row = FIGURES[name]
+    size = (settings.width_mm / MM_PER_INCH, 0.58 * settings.width_mm / MM_PER_INCH)
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(row.question, fontsize=settings.font_size_pt + 2, fontweight="bold")
+    row.draw(figure, tables, settings)
     return figure
 
 

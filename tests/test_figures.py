@@ -1,0 +1,196 @@
+"""Figures are drawn of whatever tables there are, and say what was not measured and why."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+import pytest
+from factories import a_single_trial, a_trial, an_unavailable_record, measured, repeats
+from matplotlib.colors import to_hex
+
+from dpscale.config import FigureConfig
+from dpscale.figures import FIGURES, FORMATS, make_figure, render
+from dpscale.tables import ESTIMATED, TABLES, Measured, make_tables, read_table
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+SINGLE, DDP = a_single_trial(), a_trial()
+REASON = "needs CUDA devices: nn.DataParallel on a CPU trains on one device"
+DATA_PARALLEL = a_trial(strategy="data_parallel")
+
+
+def unavailable(trial=DATA_PARALLEL, reason: str = REASON) -> list[Measured]:
+    return [(trial, an_unavailable_record(trial, reason), None)]
+
+
+def missing(trial) -> list[Measured]:
+    return [(trial, None, None)]
+
+
+def on(devices: int, **changes):
+    return a_trial(devices_per_node=devices, **changes)
+
+
+NORMAL = [*repeats(SINGLE, [2.0, 2.2, 2.1]), *repeats(on(1), [2.1, 2.0, 2.3]), *repeats(DDP, [2.6, 2.4, 2.5])]
+ROWS: dict[str, list[Measured]] = {
+    "normal": NORMAL,
+    "unavailable and missing": [*NORMAL, *unavailable(), *missing(on(4))],
+    "nothing measured": [*missing(SINGLE), *unavailable()],
+    "one cell": repeats(SINGLE, [2.0]),
+    "no evaluation": [measured(replace(SINGLE, evaluate=False)), measured(replace(DDP, evaluate=False))],
+    "no base": repeats(DDP, [2.0, 2.1]),
+    "twelve strategies": [
+        *NORMAL,
+        *(item for i in range(12) for item in repeats(on(2, strategy=f"ddp_{i}"), [2.0 + i])),
+    ],
+    "long reason": [*NORMAL, *unavailable(reason="needs " + "a very long explanation of what is not there " * 12)],
+    "many reasons": [
+        *NORMAL,
+        *(item for i in range(9) for item in unavailable(on(2, strategy=f"mine_{i}"), f"reason {i}")),
+    ],
+    "several nodes and launchers": [
+        *NORMAL,
+        *repeats(on(2, launcher="torchrun"), [2.5]),
+        *repeats(on(2, nodes=2, launcher="torchrun"), [2.7]),
+    ],
+    "on cuda": [
+        measured(replace(trial, device="cuda", backend="nccl")) for trial in (SINGLE, DDP)
+    ],  # without utilisation or allocator figures
+}
+
+
+def tables_of(rows: list[Measured]) -> dict[str, pd.DataFrame]:
+    """As plot.py gets them: written and read again."""
+    with TemporaryDirectory() as folder:
+        for name, table in make_tables(rows).items():
+            table.to_csv(Path(folder, f"{name}.csv"), index=False)
+        return {name: read_table(Path(folder), name) for name in TABLES}
+
+
+def svg_of(name: str, rows: list[Measured], settings: FigureConfig | None = None) -> str:
+    return render(name, tables_of(rows), settings or FigureConfig(), ["svg"])["svg"].decode()
+
+
+def words(svg: str) -> str:
+    """All text of a figure, without line breaks."""
+    return " ".join(" ".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)).split())
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_drawn_of_whatever_was_measured(name, rows):
+    text = words(svg_of(name, ROWS[rows]))
+    assert FIGURES[name].question in text
+    assert "nan" not in text.lower().split()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_drawn_where_a_column_is_empty(name):
+    tables = tables_of(NORMAL)
+    for column in [*ESTIMATED, "speedup", "scaling_efficiency"]:
+        for part in (column, f"{column}_low", f"{column}_high"):
+            tables["summary"][part] = np.nan
+    assert FIGURES[name].question in words(render(name, tables, FigureConfig(), ["svg"])["svg"].decode())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_what_was_not_measured_is_shown_with_its_reason(name):
+    text = words(svg_of(name, ROWS["unavailable and missing"]))
+    assert "Unavailable: data_parallel/spawn/1x2" in text
+    assert REASON in text
+    assert "Missing: ddp/spawn/1x4 (not measured yet)" in text
+    assert "Points: median of 3 launches; bars: range of 3." in text
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_number_of_repeats_and_what_bars_are_is_stated(name):
+    text = words(svg_of(name, [*repeats(SINGLE, [2.0] * 7), *repeats(DDP, [2.0] * 8)]))
+    assert "Points: median of 7-8 launches; bars: 95 % interval." in text
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_warning_of_a_cell_is_shown(name):
+    text = words(svg_of(name, [*NORMAL, measured(on(4), oversubscribed=True)]))
+    assert "Warning: oversubscribed" in text
+    assert "ddp/spawn/1x4" in text.partition("Warning: ")[2]
+
+
+@pytest.mark.parametrize("name", ["speedup", "efficiency"])
+def test_the_base_is_named(name):
+    assert "Base: single/spawn/1x1." in words(svg_of(name, NORMAL))
+    assert "no base, so n/a" in words(svg_of(name, repeats(DDP, [2.0])))
+
+
+def test_units_stand_at_the_axes_of_the_comparison():
+    text = words(svg_of("comparison", NORMAL))
+    assert all(unit in text for unit in ("time in s", "utilisation in %", "memory in MiB"))
+
+
+def test_all_strategies_are_in_the_legend():
+    text = words(svg_of("speedup", ROWS["twelve strategies"]))
+    assert [name for name in (f"ddp_{i}" for i in range(12)) if name not in text] == []
+
+
+def test_twelve_strategies_differ_by_colour_marker_or_line():
+    axes = make_figure("efficiency", tables_of(ROWS["twelve strategies"]), FigureConfig()).axes[0]
+    lines = [container.lines[0] for container in axes.containers]
+    looks = [(to_hex(line.get_color()), line.get_marker(), line.get_linestyle()) for line in lines]
+    assert len(looks) == len(set(looks)) == 14
+
+
+def test_points_lie_at_the_values_of_the_table():
+    tables = tables_of([*repeats(SINGLE, [2.0]), *repeats(DDP, [2.5])])
+    axes = make_figure("speedup", tables, FigureConfig()).axes[0]
+    heights = sorted(value for container in axes.containers for value in container.lines[0].get_ydata())
+    assert heights == pytest.approx([1.0, 1.6])
+
+
+def test_settings_change_the_figure():
+    assert 'width="708' in svg_of("speedup", NORMAL, FigureConfig(width_mm=250.0))  # in points
+    small, large = (
+        max(
+            float(size)
+            for size in re.findall(r"([\d.]+)px", svg_of("speedup", NORMAL, FigureConfig(font_size_pt=points)))
+        )
+        for points in (9.0, 12.0)
+    )
+    assert large - small == 3.0
+
+
+def test_a_reason_with_signs_that_matplotlib_reads_as_mathematics_is_shown_as_it_is():
+    text = words(svg_of("speedup", [*NORMAL, *unavailable(reason="needs $HOME and $_PATH^ set")]))
+    assert "needs $HOME and $_PATH^ set" in text
+
+
+# plot.py
+
+
+def plot(folder: Path, name: str, **environment: str) -> dict[str, bytes]:
+    files = [folder / f"{name}.{kind}" for kind in FORMATS]
+    subprocess.run(
+        [sys.executable, SCRIPTS / "plot.py", name, f"--tables={folder}", "--out", *files],
+        env={key: value for key, value in os.environ.items() if key != "DISPLAY"} | environment,
+        check=True,
+    )
+    return {path.suffix: path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def tables(tmp_path):
+    for name, table in make_tables([*NORMAL, *unavailable(), *missing(on(4))]).items():
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["comparison", "loss"])
+def test_the_same_tables_give_the_same_bytes_whatever_backend_the_user_has_set(tables, name):
+    plain = plot(tables, name, PYTHONHASHSEED="1")
+    assert plain.keys() == {".svg", ".png", ".pdf"}
+    assert plot(tables, name, PYTHONHASHSEED="2", MPLBACKEND="TkAgg") == plain
