@@ -1,6 +1,7 @@
 """torchrun itself, called as a function so that the first failing rank and its signal are known and not just printed."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -27,9 +28,9 @@ def main() -> int:
         run(parse_args(arguments()))
     except ChildFailedError as error:
         failures = error.failures
-        # torchrun's own order of failures is by whole seconds: a rank that was killed comes before those it left alone
-        killed = [rank for rank, failure in failures.items() if failure.exitcode < 0]
-        rank = killed[0] if killed else error.get_first_failure()[0]
+        # torchrun's own order of failures is by whole seconds: a rank that was killed comes before those it left alone,
+        # and last those that torchrun itself ended with TERM
+        rank = min(failures, key=lambda rank: (failures[rank].exitcode == -signal.SIGTERM, failures[rank].exitcode))
         write_exit(drafts, rank, failures[rank].exitcode)
         return 1
     except Exception as error:

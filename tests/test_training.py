@@ -227,11 +227,13 @@ def test_loader_workers_deliver_the_same_batches_and_end(data: Path, tmp_path: P
     wait_until(lambda: not with_workers.survivors(), "the end of the workers", timeout_s=10)
 
 
-def test_little_shared_memory_is_enough_or_is_named(data: Path, tmp_path: Path):
+def test_too_little_shared_memory_is_refused_before_it_hangs(data: Path, tmp_path: Path):
     in_small_shm = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=200k tmpfs /dev/shm && exec "$@"', "sh"]
     if subprocess.run([*in_small_shm, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs the right to mount: unshare -m as root")
     trial = small_trial("single", 1, batch_size_per_device=128, loader_workers=2)
     done = launch(trial, data, tmp_path, prefix=in_small_shm)
-    assert done.returncode == 0 or "shared memory" in done.stderr
+    assert done.returncode == 1
+    assert "MiB of shared memory" in done.stderr
+    assert "set loader_workers: 0" in done.stderr
     wait_until(lambda: not done.survivors(), "the end of the workers", timeout_s=10)

@@ -6,6 +6,8 @@ takes the r-th of N equal parts of it. So N ranks x b samples train on exactly w
 
 from __future__ import annotations
 
+import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from dpscale.errors import UserError
 from dpscale.trial import Trial
 from dpscale.workloads.arrays import open_split, read_manifest
 
+PREFETCH_FACTOR = 2  # batches that each worker is ahead
+SHARED_MEMORY = Path("/dev/shm")  # where workers put them
 Batch = tuple[torch.Tensor, torch.Tensor]  # images (b, C, H, W) float32, labels (b,) int64, on the rank's device
 
 
@@ -90,10 +94,27 @@ class Loader:
             num_workers=self.workers,
             pin_memory=cuda,
             worker_init_fn=_end_with_rank,
+            prefetch_factor=PREFETCH_FACTOR if self.workers else None,
         )
         for images, labels in loader:
             images = images.to(self.device, non_blocking=True).to(torch.float32)
             yield torch.addcmul(self.shift, images, self.scale), labels.to(self.device, non_blocking=True)
+
+
+def check_shared_memory(trial: Trial, sample_bytes: int) -> None:
+    """Refuse what would hang: a worker that finds no room for a batch says so in its own thread and delivers nothing.
+
+    Raises:
+        UserError: the batches under way at one time don't fit into this machine's shared memory.
+    """
+    batches = trial.ranks_per_node * (trial.loader_workers * PREFETCH_FACTOR + 1)
+    needed, free = batches * trial.batch_size_per_rank * sample_bytes, shutil.disk_usage(SHARED_MEMORY).free
+    if needed > free:
+        raise UserError(
+            f"{trial.id}: loader_workers={trial.loader_workers} need {needed / 2**20:.1f} MiB of shared memory, "
+            f"{SHARED_MEMORY} has {free / 2**20:.1f} MiB free; set loader_workers: 0, or give the container more "
+            "(docker run --shm-size=1g)"
+        )
 
 
 def open_loader(trial: Trial, folder: Path, split: str, device: torch.device) -> Loader:
@@ -101,6 +122,8 @@ def open_loader(trial: Trial, folder: Path, split: str, device: torch.device) ->
     manifest = read_manifest(folder)
     limit = trial.train_samples if split == "train" else trial.test_samples
     images, labels = open_split(folder, split, limit)
+    if trial.loader_workers and SHARED_MEMORY.exists():
+        check_shared_memory(trial, math.prod(images.shape[1:]) + labels.itemsize)
     return Loader(images, labels, mean=manifest.mean, std=manifest.std, device=device, workers=trial.loader_workers)
 
 
