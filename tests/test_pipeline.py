@@ -500,8 +500,14 @@ def test_a_killed_snakemake_takes_its_trial_with_it_and_unlock_is_all_the_recove
     assert long_trial.ended(30).returncode != 0
     assert not long_trial.record.exists()
     assert "LockException" in long_trial.checkout.refused(long_trial.target)
-    assert long_trial.checkout.snakemake("--unlock").returncode == 0
-    long_trial.finishes("--rerun-incomplete")
+    recovery = re.search(r"```bash\n(snakemake --unlock\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert recovery is not None
+    for command in recovery[1].splitlines():
+        arguments = command.split()[1:]
+        done = long_trial.checkout.snakemake(*arguments, *[long_trial.target] * ("--unlock" not in arguments))
+        assert done.returncode == 0, done.output
+    assert long_trial.record.exists()
+    assert long_trial.checkout.dry_run(long_trial.target).jobs == {}
 
 
 # --- what must not be there ----------------------------------------------------------------------------------------
