@@ -213,8 +213,7 @@ def held(port: int) -> socket.socket:
     return socket.create_server(("127.0.0.1", port))
 
 
-@LAUNCHERS
-def test_the_usual_ports_may_be_taken(launcher: str, data: Path, tmp_path: Path):
+def test_the_usual_ports_may_be_taken(data: Path, tmp_path: Path):
     holders = []
     for port in (29500, 29400, 12355):
         try:
@@ -222,7 +221,7 @@ def test_the_usual_ports_may_be_taken(launcher: str, data: Path, tmp_path: Path)
         except OSError:  # somebody else holds it, which serves as well
             continue
     try:
-        measured(small_trial(launcher=launcher, evaluate=False), data, tmp_path)
+        measured(small_trial(launcher="torchrun", evaluate=False), data, tmp_path)
     finally:
         for holder in holders:
             holder.close()
@@ -275,9 +274,8 @@ def test_launches_at_the_same_time_have_ports_of_their_own(data: Path, tmp_path:
     assert len(ports) == 4
 
 
-@LAUNCHERS
-def test_an_interface_that_is_not_there_is_named(launcher: str, data: Path, tmp_path: Path):
-    done = launch(small_trial(launcher=launcher), data, tmp_path, GLOO_SOCKET_IFNAME="eth9")
+def test_an_interface_that_is_not_there_is_named(data: Path, tmp_path: Path):
+    done = launch(small_trial(), data, tmp_path, GLOO_SOCKET_IFNAME="eth9")
     assert done.returncode == 1
     assert "GLOO_SOCKET_IFNAME=eth9: this machine has no such interface" in done.stderr
     assert done.leaves_nothing_behind()
@@ -303,8 +301,10 @@ def test_a_killed_rank_ends_all_is_named_and_the_same_command_then_finishes(laun
     assert measured(small_trial(launcher=launcher), data, tmp_path).record.status == "ok"
 
 
-@LAUNCHERS
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("launcher", "number"),
+    [("spawn", signal.SIGINT), ("torchrun", signal.SIGINT), ("torchrun", signal.SIGTERM), ("spawn", signal.SIGHUP)],
+)
 def test_a_signal_ends_launch_and_its_ranks(launcher: str, number: signal.Signals, data: Path, tmp_path: Path):
     with running(endless(launcher), data, tmp_path) as started:
         started.rank_pids()
@@ -375,18 +375,12 @@ def test_a_rank_that_ends_without_a_word_is_named(data: Path, tmp_path: Path):
     assert "rank 0 ended with exit code 7" in done.stderr
 
 
-def test_a_trial_that_hangs_ends_at_its_time_limit(data: Path, tmp_path: Path):
+def test_ranks_that_hang_and_are_deaf_to_signals_end_at_the_time_limit(data: Path, tmp_path: Path):
     begin = time.monotonic()
-    done = launch(small_trial(timeout_s=20.0), data, tmp_path, inject="hangs")
-    assert 20 < time.monotonic() - begin < 20 + SOON_S
+    done = launch(small_trial(timeout_s=12.0), data, tmp_path, inject="hangs_deaf_to_signals")
+    assert 12 < time.monotonic() - begin < 12 + SOON_S
     assert done.returncode == 1
-    assert "not done after timeout_s=20" in done.stderr
-    assert done.leaves_nothing_behind()
-
-
-def test_ranks_that_are_deaf_to_signals_end_at_the_time_limit_too(data: Path, tmp_path: Path):
-    done = launch(small_trial(timeout_s=20.0), data, tmp_path, inject="hangs_deaf_to_signals")
-    assert "not done after timeout_s=20" in done.stderr
+    assert "not done after timeout_s=12" in done.stderr
     assert done.leaves_nothing_behind()
 
 

@@ -81,28 +81,26 @@ def test_the_same_trial_twice_has_the_same_losses_and_another_seed_has_others(wi
 # The gate
 
 
-@pytest.mark.parametrize("launcher", ["spawn", "torchrun"])
-def test_a_strategy_that_forgets_to_synchronise_is_refused(launcher: str, data: Path, tmp_path: Path):
-    done = launch(small_trial(launcher=launcher), data, tmp_path, inject="forgets_to_synchronise")
+def test_a_strategy_that_forgets_to_synchronise_is_refused(data: Path, tmp_path: Path):
+    done = launch(small_trial(), data, tmp_path, inject="forgets_to_synchronise")
     assert done.returncode == 1
     assert "ranks hold different weights after training" in done.stderr
     assert "'ddp' does not synchronise" in done.stderr
     assert done.leaves_nothing_behind()
 
 
-@pytest.mark.parametrize("rank", [0, 1, "all"])
-def test_nan_in_the_weights_of_any_rank_is_refused(rank: int | str, data: Path, tmp_path: Path):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_nan_in_the_weights_of_one_rank_is_refused(rank: int, data: Path, tmp_path: Path):
     done = launch(small_trial(evaluate=False), data, tmp_path, inject="nan_weights", rank=rank)
     assert done.returncode == 1
-    assert "weights" in done.stderr
+    assert "weights are not finite after training; lower workload.optimizer.lr" in done.stderr
     assert done.leaves_nothing_behind()
 
 
-@pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("independent", 2)])
-def test_nan_in_weights_that_are_not_compared_is_refused_too(strategy: str, devices: int, data: Path, tmp_path: Path):
-    done = launch(small_trial(strategy, devices, evaluate=False), data, tmp_path, inject="nan_weights")
+def test_nan_in_weights_that_nobody_compares_is_refused_too(data: Path, tmp_path: Path):
+    done = launch(small_trial("single", 1, evaluate=False), data, tmp_path, inject="nan_weights")
     assert done.returncode == 1
-    assert "weights" in done.stderr
+    assert "weights are not finite" in done.stderr
     assert done.leaves_nothing_behind()
 
 
