@@ -41,6 +41,7 @@ RUN = [
 ]
 DRY_RUN = [
     "snakemake --cores 2",
+    "snakemake --cores 2 --rerun-incomplete",
     "snakemake --cores 2 quickstart",
     "snakemake --cores 2 tables",
     "snakemake --cores 2 results/quickstart/figures/speedup.svg",
