@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from dpscale.code import trial_code
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
@@ -16,7 +17,7 @@ from dpscale.trial import Trial
 
 
 def measured(trial: Trial, results: Path, partial: bool) -> Measured:
-    """What there is of a planned trial; with `partial`, a record of another configuration counts as none.
+    """What there is of a planned trial; with `partial`, a record of another configuration or code counts as none.
 
     Raises:
         UserError: its record can't be read, or is missing and `partial` is not given.
@@ -27,13 +28,20 @@ def measured(trial: Trial, results: Path, partial: bool) -> Measured:
             return trial, None, None
         raise UserError(f"{path}: missing; run snakemake, or take what is there: --config partial=true")
     record = Record.read(path)
-    if partial and record.trial != trial:
-        print(f"{path}: of another configuration than the present one: left out")
+    if partial and (of_another := outdated(record, trial)):
+        print(f"{path}: of another {of_another} than the present one: left out")
         return trial, None, None
     if record.status != "ok":
         return trial, record, None
     table = read_steps(path)
     return trial, record, {name: table[name].to_numpy() for name in table.column_names}
+
+
+def outdated(record: Record, trial: Trial) -> str | None:
+    """In what a record is not of the present plan and code, for partial results; elsewhere Snakemake sees to it."""
+    if record.trial != trial:
+        return "configuration"
+    return None if record.launch["code"] == trial_code(trial.base, trial.model, trial.launcher) else "code"
 
 
 def main() -> int:

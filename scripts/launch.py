@@ -21,7 +21,7 @@ from types import FrameType
 from typing import IO, Any, NoReturn
 
 from dpscale import attempt, slurm
-from dpscale.code import SCRIPTS, digest_of
+from dpscale.code import SCRIPTS, digest_of, trial_code
 from dpscale.errors import UserError
 from dpscale.launchers import CONTRACT, LAUNCHERS
 from dpscale.monitor import GpuSampler
@@ -189,6 +189,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
             "started_at": started.isoformat(),
             "ended_at": datetime.now(timezone.utc).isoformat(),
             "port_attempts": number,
+            "code": trial_code(trial.base, trial.model, trial.launcher),
             "slurm": job,
         }
         if not first_node:

@@ -242,7 +242,7 @@ def _comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
             error = [[value - cell[f"{column}_low"]], [cell[f"{column}_high"] - value]]
             axes.barh(row, value, xerr=error, color=colours[cell.strategy], capsize=2, height=0.7, ecolor="0.2")
             axes.annotate(  # at the bar's root, where no error bar can hide it; haloed, as it may be longer than the bar
-                f"{value:.3g}" if value < 1000 else f"{value:.0f}",
+                f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}",
                 (0, row),
                 xytext=(4, 0),
                 textcoords="offset points",

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shlex
 import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ def resources(trial: Trial, cluster: ClusterConfig, attempt: int) -> dict[str, A
         "cpus_per_task": cores_per_rank(trial, cluster) * trial.ranks_per_node,
         "runtime": attempt * (math.ceil(trial.timeout_s / 60) + START_UP_MINUTES),
         "slurm_extra": extra,
+        # not SLURM's: the trial's own limits ride here, since changed resources re-run nothing
+        "limits": shlex.join(trial.limit_args()),
     }
 
 

@@ -78,8 +78,9 @@ class Trial:
     threads_per_rank: int
     loader_workers: int
     seed: int  # of this repeat
-    timeout_s: float
-    collective_timeout_s: float
+    # Limits end a trial that is stuck and decide nothing of one that ends well: raising them measures nothing again.
+    timeout_s: float = dataclasses.field(compare=False)
+    collective_timeout_s: float = dataclasses.field(compare=False)
 
     @property
     def topology(self) -> Topology:
@@ -121,10 +122,21 @@ class Trial:
 
     def to_args(self) -> list[str]:
         """Command line of this trial; a field that is None is left out. `from_args` is its inverse."""
+        return [*self.deciding_args(), *self.limit_args()]
+
+    def deciding_args(self) -> list[str]:
+        """Those of the fields that decide the measurement."""
+        return self._args(deciding=True)
+
+    def limit_args(self) -> list[str]:
+        """Those of its limits."""
+        return self._args(deciding=False)
+
+    def _args(self, deciding: bool) -> list[str]:
         arguments = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None:
+            if value is not None and field.compare == deciding:
                 text = json.dumps(value, sort_keys=True) if isinstance(value, dict | bool) else str(value)
                 arguments.append(f"--{field.name.replace('_', '-')}={text}")
         return arguments

@@ -113,7 +113,7 @@ def data_of_trial(wildcards):
 def arguments_of_trial(wildcards):
     """Quoted for a shell here: Snakemake would format and quote each argument by itself, three times."""
     trial = trial_of(wildcards)
-    return shlex.join([f"--data={DATA}/{trial.dataset}", *trial.to_args()])
+    return shlex.join([f"--data={DATA}/{trial.dataset}", *trial.deciding_args()])
 
 
 @inspected

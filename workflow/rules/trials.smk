@@ -22,9 +22,10 @@ rule trial:
         cpus_per_task=asks_for("cpus_per_task"),
         runtime=asks_for("runtime"),
         slurm_extra=asks_for("slurm_extra"),
+        limits=asks_for("limits"),
     params:
         trial=arguments_of_trial,
         code=code_of_trial,
         folder=f"{RESULTS}/{TRIAL}",
     shell:
-        "python {input.script:q} --folder={params.folder:q} --log={log:q} --end-with-parent {params.trial}"
+        "python {input.script:q} --folder={params.folder:q} --log={log:q} --end-with-parent {params.trial} {resources.limits}"

@@ -80,6 +80,7 @@ class Loader:
         self.device = device
         self.workers = workers
         shape = (1, -1, 1, 1)
+        std = [value or 1.0 for value in std]  # a channel that never varies
         # (x / 255 - mean) / std as one multiplication and one addition
         self.scale = (1 / (255 * torch.tensor(std))).reshape(shape).to(device)
         self.shift = (-torch.tensor(mean) / torch.tensor(std)).reshape(shape).to(device)
