@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,16 +70,22 @@ class ClusterCheckout:
         return [*self.cluster.queue(), *self.copy.processes(), *drafts]
 
 
+@contextmanager
+def a_folder_for_the_cluster() -> Iterator[Path]:
+    """One that others may look into: pytest's own are for one user, and munge refuses that."""
+    with tempfile.TemporaryDirectory(prefix="dpscale-slurm-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     if reason := slurm_cluster.why_not():
         pytest.skip(reason)
-    folder = Path(tempfile.mkdtemp(prefix="dpscale-slurm-"))  # pytest's own are for one user, and munge refuses that
-    folder.chmod(0o755)
-    running = Cluster(folder)
-    yield running
-    running.stop()
-    shutil.rmtree(folder)
+    with a_folder_for_the_cluster() as folder:
+        running = Cluster(folder)
+        yield running
+        running.stop()
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from slurm.cluster import NODES, Cluster
 from slurm.conftest import ClusterCheckout
 
 EXPERIMENT = small_experiment(
-    strategies={"single": None, "ddp": None, "independent": {"launchers": ["srun"], "topologies": ["2x2"]}},
+    strategies={"single": None, "ddp": None, "independent": {"launchers": ["srun"], "topologies": ["1x2", "2x2"]}},
     launchers=["spawn", "torchrun"],
     topologies=["1x1", "1x2", "2x1", "2x2"],
 )
 CELLS = [
     f"ddp/{launcher}/{topology}" for launcher in ("spawn", "torchrun") for topology in ("1x1", "1x2", "2x1", "2x2")
-] + ["single/spawn/1x1", "independent/srun/2x2"]
+] + ["single/spawn/1x1", "independent/srun/1x2", "independent/srun/2x2"]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,68 @@
+"""From a SLURM job's start to its trial's first timed step on two nodes, beyond what importing torch takes.
+
+The job is submitted by `snakemake --profile slurm`, so it holds all that a user's job does: Snakemake inside the job,
+the srun over the nodes, the launchers, the ranks. It runs on the tests' own SLURM, two nodes on this one machine.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from common import REPOSITORY, Comparison, NotHere, Settings
+from startup import import_torch_s
+
+from dpscale.record import Record
+
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from pipeline import Checkout, small_config, small_experiment
+from slurm.cluster import Cluster, why_not
+from slurm.conftest import ClusterCheckout, a_folder_for_the_cluster
+
+GOAL_S = 5.0
+TARGET = "results/small/trials/ddp/torchrun/2x1/r0/record.json"
+
+
+def run(settings: Settings) -> Iterator[Comparison]:
+    if reason := why_not():
+        raise NotHere(reason)
+    experiment = small_experiment(
+        strategies={"ddp": None}, topologies=["2x1"], launchers=["torchrun"], epochs=None, steps=2, warmup_steps=1
+    )
+    with a_folder_for_the_cluster() as folder:
+        cluster = Cluster(folder)
+        try:
+            checkout = ClusterCheckout(Checkout.fresh(settings.folder / "checkout", small_config(experiment)), cluster)
+            checkout.copy.run("prepare")
+            pairs = [(job_start_to_first_step_s(checkout), import_torch_s()) for _ in range(settings.pairs)]
+        finally:
+            cluster.stop()
+    yield Comparison(
+        name="SLURM job's start to the first timed step, 2 nodes by torchrun, minus `import torch`",
+        first="job's start to the first timed step, s; SLURM gives the start in whole seconds, rounded down",
+        second="a fresh interpreter that imports torch, s",
+        pairs=pairs,
+        says="first - second",
+        unit="s",
+        goal=GOAL_S,
+        goal_is="at most",
+    )
+
+
+def job_start_to_first_step_s(checkout: ClusterCheckout) -> float:
+    path: Path = checkout.copy.root / TARGET
+    path.unlink(missing_ok=True)
+    checkout.run(TARGET)
+    record = Record.read(path)
+    job_id = record.launch["slurm"]["job_id"]
+    job = checkout.cluster.run("scontrol", "show", "job", "--oneliner", job_id)
+    started = re.search(r"StartTime=(\S+)", job)
+    assert started, job
+    (segment,) = record.timed_segments
+    first_step_s = max(start for start, _ in segment.windows_s) + (time.time() - time.perf_counter())
+    return first_step_s - datetime.fromisoformat(started[1]).timestamp()
