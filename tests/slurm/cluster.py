@@ -63,7 +63,8 @@ def why_not() -> str | None:
     if any(Path("/etc/slurm").glob("slurm*.conf")):
         return "there is a slurm.conf in /etc/slurm: a site's own SLURM is left alone"
     daemons = {"munged", "slurmctld", "slurmd"}
-    if running := sorted(daemons & {process.info["name"] for process in psutil.process_iter(["name"])}):
+    alive = [process for process in psutil.process_iter(["name", "status"]) if process.info["status"] != "zombie"]
+    if running := sorted(daemons & {process.info["name"] for process in alive}):
         return f"{', '.join(running)} already running: somebody's SLURM is left alone"
     return None
 
@@ -139,8 +140,8 @@ def hold(folder: Path, slurmd_timeout_s: int, control: IO[str]) -> None:
         wait_until_idle()
         print("ready", flush=True)
         control.read()
-    finally:
         cancel_all_jobs()
+    finally:
         stop_all(folder)
 
 
@@ -198,8 +199,7 @@ def wait_until_idle() -> None:
 
 def cancel_all_jobs() -> None:
     """Job steps are nobody's children: only SLURM ends them."""
-    subprocess.run(["scancel", "--signal=KILL", "--full", "--state=RUNNING"], timeout=30, check=False)
-    subprocess.run(["scancel", f"--user={os.getuid()}"], timeout=30, check=False)
+    subprocess.run(["scancel", "--quiet", f"--user={os.getuid()}"], timeout=30, check=False)
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while time.monotonic() < deadline:
         jobs = subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, timeout=30, check=False)

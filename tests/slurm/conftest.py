@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pipeline import Checkout, Done, small_config, small_experiment
 
@@ -63,6 +64,19 @@ class ClusterCheckout:
     def trial_log(self, trial: str) -> str:
         path = self.copy.results(f"small/trials/{trial}/trial.log")
         return path.read_text() if path.exists() else ""
+
+    def ranks(self) -> list[psutil.Process]:
+        """The processes that train under torchrun, in the order of ranks."""
+        found = {}
+        for process in self.copy.processes():
+            try:
+                if process.name().startswith("python") and any(
+                    part.endswith("/train.py") for part in process.cmdline()
+                ):
+                    found[process.environ().get("RANK")] = process
+            except psutil.NoSuchProcess:
+                continue
+        return [found[rank] for rank in sorted(rank for rank in found if rank is not None)]
 
     def leftovers(self) -> list[Any]:
         """Queued jobs, processes that were started from this copy, and drafts under a trial's folder."""

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +27,7 @@ LONG: dict[str, Any] = {
     "topologies": ["2x1"],
     "launchers": ["torchrun"],
     "epochs": None,
-    "steps": 1500,
+    "steps": 800,
     "warmup_steps": 5,
 }
 RUNNING_S, GONE_S = 180, 240  # the plugin ends its own waiting late
@@ -40,8 +41,11 @@ def long(checkout: Callable[..., ClusterCheckout]) -> ClusterCheckout:
     return made
 
 
-def wait_for_steps(checkout: ClusterCheckout) -> None:
-    wait_until(lambda: "steps begin" in checkout.trial_log(TRIAL), RUNNING_S, "the trial trains")
+def wait_for_steps(checkout: ClusterCheckout, process: subprocess.Popen[str], trial: str = TRIAL) -> None:
+    wait_until(
+        lambda: "steps begin" in checkout.trial_log(trial) or process.poll() is not None, RUNNING_S, "the trial trains"
+    )
+    assert process.poll() is None, process.communicate()[0]
 
 
 def wait_for_nothing_left(checkout: ClusterCheckout) -> None:
@@ -57,8 +61,8 @@ def finishes(checkout: ClusterCheckout) -> None:
 
 def test_a_rank_is_killed(long: ClusterCheckout) -> None:
     process = long.start("--retries=0", TARGET)
-    wait_for_steps(long)
-    long.copy.ranks()[0].kill()
+    wait_for_steps(long, process)
+    long.ranks()[0].kill()
     output, _ = process.communicate(timeout=GONE_S)
     assert process.returncode != 0, output
     assert re.search(r"rank [01] was killed by SIGKILL", long.trial_log(TRIAL))
@@ -68,7 +72,7 @@ def test_a_rank_is_killed(long: ClusterCheckout) -> None:
 
 def test_a_running_job_is_cancelled(long: ClusterCheckout) -> None:
     process = long.start("--retries=0", TARGET)
-    wait_for_steps(long)
+    wait_for_steps(long, process)
     long.cluster.run("scancel", *long.cluster.queue())
     output, _ = process.communicate(timeout=GONE_S)
     assert process.returncode != 0, output
@@ -79,7 +83,7 @@ def test_a_running_job_is_cancelled(long: ClusterCheckout) -> None:
 @pytest.mark.parametrize("to_group", [True, False], ids=["Ctrl-C", "INT to snakemake"])
 def test_the_user_interrupts_at_the_login_node(long: ClusterCheckout, to_group: bool) -> None:
     process = long.start(TARGET)
-    wait_for_steps(long)
+    wait_for_steps(long, process)
     os.killpg(process.pid, signal.SIGINT) if to_group else process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=GONE_S)
     assert process.returncode != 0, output
@@ -89,9 +93,9 @@ def test_the_user_interrupts_at_the_login_node(long: ClusterCheckout, to_group: 
 
 def test_the_time_limit_is_reached_and_the_retry_has_more(long: ClusterCheckout) -> None:
     """One minute for a first attempt that a stopped rank holds up; the second has two, and finishes."""
-    process = long.start("--retries=1", "--set-resources", "trial:runtime=attempt", TARGET)
-    wait_for_steps(long)
-    long.copy.ranks()[0].suspend()
+    process = long.start(TARGET, "--retries=1", "--set-resources", "trial:runtime=attempt")
+    wait_for_steps(long, process)
+    long.ranks()[0].suspend()
     output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output + long.logs()
     jobs = re.findall(r"submitted with SLURM jobid (\d+)", output)
@@ -137,10 +141,10 @@ def test_a_node_is_lost_and_the_trial_runs_on_the_other(
     trial = "ddp/torchrun/1x2/r0"
     target = f"results/small/trials/{trial}/record.json"
     process = made.start("--retries=1", target)
-    wait_until(lambda: "steps begin" in made.trial_log(trial), RUNNING_S, "the trial trains")
+    wait_for_steps(made, process, trial)
     node = cluster.run("squeue", "--noheader", "--format=%N").strip()
     slurmd = psutil.Process(cluster.pid(f"slurmd-{node}"))
-    for lost in [slurmd, *slurmd.children(recursive=True), *made.copy.ranks()]:
+    for lost in [slurmd, *slurmd.children(recursive=True), *made.ranks()]:
         if lost.is_running():
             lost.kill()
     try:  # SLURM itself gives the node up after its SlurmdTimeout
