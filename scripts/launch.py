@@ -99,11 +99,10 @@ def by_hand_of(args: argparse.Namespace) -> ByHand | None:
     return ByHand(*given)
 
 
-def staging(job: dict[str, Any] | None) -> list[str]:
-    """Inside a job, where the cluster's settings ask for it, ranks copy their dataset to their node first."""
-    if job is None or (folder := slurm.cluster_settings().staging_dir) is None:
-        return []
-    return [f"--stage-to={os.path.expandvars(folder)}"]
+def staging_folder(job: dict[str, Any] | None) -> str | None:
+    """Where ranks copy their dataset to first: inside a job, if the cluster's settings ask for it."""
+    folder = None if job is None else slurm.cluster_settings().staging_dir
+    return None if folder is None else os.path.expandvars(folder)
 
 
 def job_of(trial: Trial) -> dict[str, Any] | None:
@@ -168,10 +167,13 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
     first_node = args.node_rank in (None, 0)  # of several machines by hand, the one that commits
     # the other machines' own folder: node 0's lock and drafts may lie on the same file system
     with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
-        train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *staging(job), *trial.to_args()]
+        stage_to = staging_folder(job)
+        staging = [] if stage_to is None else [f"--stage-to={stage_to}"]
+        train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *staging, *trial.to_args()]
+        seen_in_container = tuple(str(path) for path in (data, drafts, stage_to) if path is not None)
         started = datetime.now(timezone.utc)
         for number in range(1, ATTEMPTS + 1):
-            placement = replace(place(trial, by_hand_of(args), job, number), binds=(str(data), str(drafts)))
+            placement = replace(place(trial, by_hand_of(args), job, number), binds=seen_in_container)
             command = LAUNCHERS[trial.launcher](train, placement)
             sampling: AbstractContextManager[GpuSampler | None] = (
                 GpuSampler() if trial.device == "cuda" else nullcontext()

@@ -14,7 +14,7 @@ class ClusterConfig(Strict):
     cores_per_rank: Count | None = Field(None, description="CPUs asked for per rank; null = threads + loader workers")
     exclusive: bool = Field(True, description="no other job on a trial's nodes; records of shared ones say so")
     interface: str | None = Field(None, description="network interface between nodes, e.g. ib0; null = by the route")
-    prelude: str = Field("", description="a shell line before each trial, e.g. module load cuda/13.0")
+    prelude: str = Field("", description="a shell line before every rule's commands, e.g. module load cuda/13.0")
     container: str | None = Field(
         None,
         min_length=1,
