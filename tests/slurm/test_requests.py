@@ -65,12 +65,13 @@ def test_what_sbatch_is_asked_for(tmp_path: Path, topology: str, nodes: int, gpu
     programs = tmp_path / "bin"
     programs.mkdir()
     record = a_recorder(programs, "sbatch", "echo 'sbatch: error: invalid partition' >&2; exit 1")
-    a_recorder(programs, "squeue", "exit 0")
-    a_recorder(programs, "sacctmgr", "exit 1")
-    a_recorder(programs, "scancel", "exit 0")
+    a_recorder(programs, "sinfo", "echo 'main*'")
+    for silent in ("squeue", "scancel", "sacct", "sacctmgr"):
+        a_recorder(programs, silent, "exit 0")
     target = f"results/small/trials/ddp/spawn/{topology}/r0/record.json"
     done = copy.snakemake("--profile", "slurm", "--retries=0", target, PATH=f"{programs}:{os.environ['PATH']}")
     assert done.returncode != 0
+    assert record.exists(), done.output
     asked = record.read_text()
     assert f"--nodes={nodes} " in asked
     assert f"--gres=gpu:a100:{gpus} " in asked
