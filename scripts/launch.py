@@ -182,7 +182,8 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
                 exitcode = run_ranks(command, environment_for(trial, drafts), trial.timeout_s, log)
             if exitcode == 0:
                 break
-            if number == ATTEMPTS or args.node_rank is not None or not attempt.address_was_taken(drafts):
+            can_retry = number < ATTEMPTS and args.node_rank is None  # by hand the other machines know one port
+            if not (can_retry and attempt.address_was_taken(drafts, placement.master_port)):
                 raise UserError(attempt.explain_failure(drafts, exitcode))
             attempt.forget_failures(drafts)
             log.write(f"port {placement.master_port} was taken meanwhile: trying another")

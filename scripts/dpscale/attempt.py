@@ -169,7 +169,22 @@ def _killed_by(exitcode: int) -> str:
     return f"killed by {name}" + (": out of memory is the usual cause" if name == "SIGKILL" else "")
 
 
-def address_was_taken(drafts: Path) -> bool:
-    """Whether the attempt failed because somebody took its port between the choice and the bind."""
+def address_was_taken(drafts: Path, port: int) -> bool:
+    """Whether the attempt failed because somebody took its port between the choice and the bind.
+
+    A rank may have said so. Or another one, which met a stranger at that port, failed first: then all were ended before
+    rank 0 could say it, but the stranger still listens, now that none of ours does.
+    """
     texts = [path.read_text().lower() for path in drafts.glob("failure-*.json")]
-    return any("address already in use" in text for text in texts)  # torch's words and the socket's are the same
+    said = any("address already in use" in text for text in texts)  # torch's words and the socket's are the same
+    return said or _somebody_listens(port)
+
+
+def _somebody_listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # our own closed connections don't count
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
