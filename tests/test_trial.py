@@ -99,3 +99,11 @@ def test_anything_else_is_no_topology(text):
 def test_topologies_are_ordered_by_nodes_then_by_devices():
     texts = ["2x1", "1x10", "1x2"]
     assert [str(topology) for topology in sorted(map(Topology.parse, texts))] == ["1x2", "1x10", "2x1"]
+
+
+@pytest.mark.parametrize("limit", ["timeout_s", "collective_timeout_s"])
+def test_a_limit_decides_nothing_of_a_record(limit):
+    raised = dataclasses.replace(a_trial(), **{limit: 9999.0})
+    assert raised == a_trial()
+    assert raised.deciding_args() == a_trial().deciding_args()
+    assert raised.limit_args() != a_trial().limit_args()
