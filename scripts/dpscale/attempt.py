@@ -34,9 +34,15 @@ class Busy(UserError):
     """Another process measures this trial right now."""
 
 
-def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the kernel to end this process when its parent dies. Linux only; elsewhere nothing is asked."""
+def die_with_parent(by: signal.Signals = signal.SIGKILL, parent: int | None = None) -> None:
+    """Ask the kernel to end this process when its parent dies. Linux only; elsewhere nothing is asked.
+
+    Args:
+        parent: the parent's pid, where it is known: if it died before it could be asked, this process ends at once.
+    """
     _prctl(PR_SET_PDEATHSIG, by)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
 
 
 def adopt_orphans() -> None:

@@ -7,8 +7,10 @@ takes the r-th of N equal parts of it. So N ranks x b samples train on exactly w
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +59,9 @@ class _Arrays(TorchDataset):
         return self.images.index_select(0, chosen), self.labels.index_select(0, chosen)
 
 
-def _end_with_rank(worker: int) -> None:
-    """A worker notices by itself only after seconds that its rank was killed."""
-    die_with_parent()
+def _end_with_rank(rank_pid: int, worker: int) -> None:
+    """A worker notices by itself only after seconds that its rank was killed, or never if that was before its start."""
+    die_with_parent(parent=rank_pid)
 
 
 class Loader:
@@ -94,7 +96,7 @@ class Loader:
             sampler=indices,
             num_workers=self.workers,
             pin_memory=cuda,
-            worker_init_fn=_end_with_rank,
+            worker_init_fn=partial(_end_with_rank, os.getpid()),
             prefetch_factor=PREFETCH_FACTOR if self.workers else None,
         )
         for images, labels in loader:
