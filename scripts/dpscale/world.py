@@ -113,8 +113,10 @@ def process_group(trial: Trial) -> Iterator[World]:
         timeout=timeout,
         device_id=device if trial.device == "cuda" else None,
     )
+    world = World(rank, local_rank, int(os.environ["GROUP_RANK"]), trial.world_size, trial.devices_per_node, device)
     try:
-        yield World(rank, local_rank, int(os.environ["GROUP_RANK"]), trial.world_size, trial.devices_per_node, device)
+        yield world
+        world.barrier()  # leave together: gloo may abort a rank whose peer closes its connections first
     finally:
         dist.destroy_process_group()
 
