@@ -241,7 +241,8 @@ def test_a_failure_after_a_taken_port_is_the_one_that_is_told(data: Path, tmp_pa
     with closing(held(0)) as holder:
         port = holder.getsockname()[1]
         inject = "first_port_is_taken,raises"
-        trial = small_trial(collective_timeout_s=20.0)  # two attempts, in each of which a rank may have to be waited for
+        # two attempts, in each of which a rank may have to be waited for
+        trial = small_trial(collective_timeout_s=20.0)
         done = launch(trial, data, tmp_path, inject=inject, rank=1, DPSCALE_TEST_PORT=str(port))
     assert "rank 1 failed with RuntimeError: planted" in done.stderr
 
