@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -102,7 +101,3 @@ def launch(trial: Trial, data: Path, folder: Path) -> Path:
     arguments = [f"--data={data}", f"--folder={folder}", f"--log={folder / 'trial.log'}", *trial.to_args()]
     run_python([SCRIPTS / "launch.py", *arguments])
     return folder / "record.json"
-
-
-def usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

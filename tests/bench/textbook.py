@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from common import Comparison, NotHere, Settings, launch, plan_one, prepare, run_python, usable_cpus
+from common import Comparison, NotHere, Settings, launch, plan_one, prepare, run_python
 from textbook_training import BATCH_SIZE, WARMUP_STEPS
 
 from dpscale.attempt import free_port
+from dpscale.monitor import usable_cpus
 from dpscale.record import Record
 from dpscale.trial import Trial
 
