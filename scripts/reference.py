@@ -17,6 +17,7 @@ from dpscale.config import Config
 from dpscale.figures import FIGURES
 from dpscale.launchers import LAUNCHERS
 from dpscale.strategies import STRATEGIES
+from dpscale.strategies.base import PRECISIONS
 from dpscale.tables import TABLES
 from dpscale.typed import Strict
 from dpscale.workloads.datasets import DATASETS
@@ -146,8 +147,18 @@ def summaries(rows: Mapping[str, Any]) -> str:
 
 def strategies() -> str:
     return table(
-        ("name", "what it is", "devices"),
-        [(f"`{name}`", row.summary, _devices(row.min_devices, row.max_devices)) for name, row in STRATEGIES.items()],
+        ("name", "what it is", "devices", "precision", "launchers", "needs"),
+        [
+            (
+                f"`{name}`",
+                row.summary,
+                _devices(row.min_devices, row.max_devices),
+                "all" if row.precisions == PRECISIONS else ", ".join(row.precisions),
+                "all" if row.launchers is None else ", ".join(row.launchers),
+                row.requires or "torch",
+            )
+            for name, row in STRATEGIES.items()
+        ],
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed
 
 from dpscale import checks, evaluation, measure, monitor
 from dpscale.attempt import die_with_parent, write_failure
@@ -32,8 +34,9 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     stream = TrainingStream(trial, data, world.rank, world.device)
     test = open_loader(trial, data, "test", world.device) if trial.evaluate else None
     training = Training(trial, world)
-    precision = checks.PrecisionObserver(training.plain_model)
+    precision = checks.PrecisionObserver(training)
     usage = monitor.CpuUsage()
+    compile_time_s = time_to_compile(training, stream, world) if trial.compile else None
 
     parts: list[Part] = []
     say(world, "steps begin")
@@ -49,9 +52,11 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
 
     facts = rank_facts(trial, world, usage)
     training.finish()
+    precision.look_at_optimizer()
+    weights = list(training.weights())
     checks.losses_are_finite(trial, [loss for _, interval, _ in parts for loss in interval.losses])
-    checks.weights_are_finite(trial, training.plain_model)
-    difference = checks.weights_agree(trial, training.strategy, training.plain_model, world)
+    checks.weights_are_finite(trial, weights)
+    difference = checks.weights_agree(trial, training.strategy, weights, world)
     machine = describe_machine(trial.device) if world.local_rank == 0 else None
     gathered = world.gather((parts, facts, machine))
     if gathered is None:
@@ -70,9 +75,18 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
         machine_cpu_time_s=usage.machine_s,
         oversubscribed=any(trial.ranks_per_node * trial.threads_per_rank > node["usable_cpus"] for node in nodes),
         effective_precision=precision.seen,
+        compile_time_s=compile_time_s,
+        skipped_steps=training.precision.skipped_steps,
         weights_max_difference=difference,
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
     ).write(out)
+
+
+def time_to_compile(training: Training, stream: TrainingStream, world: World) -> float:
+    """Let torch.compile do its work on a first batch, apart from all steps; returns the slowest rank's time in s."""
+    (batch,) = stream.batches(0, 1)
+    _, (started_s, ended_s) = measure.time_call(lambda: training.rehearse(batch), world)
+    return world.largest(ended_s - started_s)
 
 
 def segments_of(trial: Trial, steps_per_epoch: int) -> list[tuple[bool, int, int]]:
@@ -149,6 +163,12 @@ def unmet_need(trial: Trial) -> str | None:
             )
         if visible < trial.devices_per_node:
             return f"needs {trial.devices_per_node} CUDA devices per node: {visible} visible"
+        if trial.precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+            return f"needs bf16 units: {torch.cuda.get_device_name()} has none"
+    if trial.backend == "mpi" and not torch.distributed.is_mpi_available():
+        return "needs a torch that was built with MPI: PyPI's is not"
+    if trial.compile and trial.device == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
+        return "torch.compile needs a C++ compiler: no g++ on this machine"
     return STRATEGIES[trial.base].needs(trial)
 
 

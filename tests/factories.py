@@ -49,6 +49,8 @@ def a_trial(**changes: Any) -> Trial:
         "device": "cpu",
         "backend": "gloo",
         "precision": "fp32",
+        "compile": False,
+        "channels_last": False,
         "model": "convnet",
         "model_options": {"dropout": False},
         "dataset": "digits",
@@ -164,7 +166,12 @@ def a_record(trial: Trial | None = None, **changes: Any) -> Record:
         "steps_per_epoch": 2,
         "machine_cpu_time_s": 3.0 * n,
         "oversubscribed": False,
-        "effective_precision": {"weights": "float32", "compute": "float32", "gradients": "float32"},
+        "effective_precision": {
+            "weights": "float32",
+            "compute": "float32",
+            "gradients": "float32",
+            "optimizer_state": "float32",
+        },
         "weights_max_difference": 0.0,
         "steps_sha256": None,
     }

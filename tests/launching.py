@@ -43,6 +43,8 @@ def small_trial(strategy: str = "ddp", devices: int = 2, **changes: object) -> T
         "device": "cpu",
         "backend": "gloo",
         "precision": "fp32",
+        "compile": False,
+        "channels_last": False,
         "model": "convnet",
         "model_options": {"dropout": False},
         "dataset": "synthetic",

@@ -58,11 +58,14 @@ class ClockworkStep:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def forward(self, batch: Batch) -> torch.Tensor:
+    def parts(self, batch: Batch) -> list[Batch]:
+        return [batch]
+
+    def forward(self, part: Batch, last: bool) -> torch.Tensor:
         self.clock.now_s += 0.25
         return torch.tensor(2.0)
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
         self.clock.now_s += 0.5
 
     def update(self) -> None:

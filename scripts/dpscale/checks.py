@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from dpscale.strategies.base import Strategy
+from dpscale.training import Training
 from dpscale.trial import Trial
 from dpscale.world import World
 
@@ -18,7 +18,7 @@ class CheckFailed(RuntimeError):
     """The trial ran, but its times would mean nothing. No record is written."""
 
 
-def weights_agree(trial: Trial, strategy: Strategy, model: nn.Module, world: World) -> float | None:
+def weights_agree(trial: Trial, strategy: Strategy, weights: Iterable[torch.Tensor], world: World) -> float | None:
     """The largest difference between any rank's weights and rank 0's, relative to the largest weight.
 
     A strategy that forgets to synchronise scales perfectly; ranks see different batches, so their weights give it away.
@@ -31,7 +31,7 @@ def weights_agree(trial: Trial, strategy: Strategy, model: nn.Module, world: Wor
     """
     if not strategy.exchanges_gradients:
         return None
-    mine = torch.cat([parameter.detach().double().reshape(-1) for parameter in model.parameters()])
+    mine = torch.cat([tensor.double().reshape(-1) for tensor in weights])
     if world.size == 1:
         return 0.0
     first = mine.clone()
@@ -54,31 +54,47 @@ def losses_are_finite(trial: Trial, losses: Iterable[float]) -> None:
             raise CheckFailed(f"{trial.id}: the loss of step {step} is {loss}; lower workload.optimizer.lr")
 
 
-def weights_are_finite(trial: Trial, model: nn.Module) -> None:
+def weights_are_finite(trial: Trial, weights: Iterable[torch.Tensor]) -> None:
     """Raises CheckFailed: the last update diverged, which no loss shows. Comparing can't find it: a MAX may drop NaN."""
-    if not all(torch.isfinite(parameter).all() for parameter in model.parameters()):
+    if not all(torch.isfinite(tensor).all() for tensor in weights):
         raise CheckFailed(f"{trial.id}: weights are not finite after training; lower workload.optimizer.lr")
 
 
 class PrecisionObserver:
-    """The dtypes that a first step really uses, whatever was asked for. Its hooks remove themselves when they fire."""
+    """The dtypes that training really uses, whatever was asked for. Its hooks remove themselves when they fire.
 
-    def __init__(self, model: nn.Module) -> None:
+    A dtype that this row keeps out of sight (gradients in a library's own buffers) is absent.
+    """
+
+    def __init__(self, training: Training) -> None:
         self.seen: dict[str, str] = {}
+        self._training = training
+        model = training.plain_model
         parameters = list(model.parameters())
         self.seen["weights"] = _name(parameters[0].dtype)
         layer = next(module for module in model.modules() if any(True for _ in module.parameters(recurse=False)))
         forward_hook = layer.register_forward_hook(lambda module, args, output: saw_output(output))
-        gradient_hook = parameters[0].register_post_accumulate_grad_hook(lambda parameter: saw_gradient(parameter))
+        step_hook = training.replica.optimizer.register_step_pre_hook(lambda *_: saw_gradients())
 
         def saw_output(output: torch.Tensor) -> None:
             self.seen["compute"] = _name(output.dtype)
             forward_hook.remove()
 
-        def saw_gradient(parameter: torch.Tensor) -> None:
-            if parameter.grad is not None:
-                self.seen["gradients"] = _name(parameter.grad.dtype)
-            gradient_hook.remove()
+        def saw_gradients() -> None:
+            gradient = next((parameter.grad for parameter in parameters if parameter.grad is not None), None)
+            if gradient is not None:
+                self.seen["gradients"] = _name(gradient.dtype)
+            step_hook.remove()
+
+    def look_at_optimizer(self) -> None:
+        """After the training: what the optimiser keeps of each weight; plain SGD keeps nothing."""
+        kept = [
+            value
+            for state in self._training.replica.optimizer.state.values()
+            for value in state.values()
+            if torch.is_tensor(value) and value.ndim
+        ]
+        self.seen["optimizer_state"] = _name(kept[0].dtype) if kept else "none"
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -16,8 +16,8 @@ from dpscale.typed import Count, Flag, Name, Number, Strict, describe
 from dpscale.workloads.datasets.settings import DatasetConfig
 
 Device = Literal["cpu", "cuda"]
-Backend = Literal["auto", "gloo", "nccl"]
-Precision = Literal["fp32", "bf16"]
+Backend = Literal["auto", "gloo", "nccl", "mpi"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
 # Rules of the workflow: an experiment of that name could not be told from them. So are plot_<figure>.
 RESERVED_NAMES = {
@@ -59,6 +59,7 @@ class OptimizerConfig(Strict):
     lr: Number = Field(0.5, gt=0, description="learning rate; it is not scaled with the number of devices")
     momentum: Number | None = Field(None, ge=0, lt=1, description="sgd only; null = 0")
     weight_decay: Number = Field(0.0, ge=0, description="L2 penalty (decoupled for adamw)")
+    clip_norm: Number | None = Field(None, gt=0, description="largest norm of the whole gradient; null = not clipped")
 
 
 class WorkloadConfig(Strict):
@@ -88,12 +89,14 @@ class BatchConfig(Strict):
 
 
 class StrategyConfig(Strict):
-    """A named variant of a row of STRATEGIES. Keys beyond these four are that row's own options."""
+    """A named variant of a row of STRATEGIES. Keys beyond these are that row's own options."""
 
     model_config = ConfigDict(extra="allow")
 
     base: str | None = Field(None, min_length=1, description="the row of STRATEGIES; null = the variant's own name")
     precision: Precision | None = Field(None, description="overrides the experiment's precision")
+    compile: Flag | None = Field(None, description="overrides the experiment's compile")
+    channels_last: Flag | None = Field(None, description="overrides the experiment's channels_last")
     launchers: Listed | None = Field(None, description="overrides the experiment's launchers")
     topologies: Listed | None = Field(None, description="overrides the experiment's topologies")
 
@@ -108,7 +111,11 @@ class ExperimentConfig(Strict):
     workload: WorkloadConfig = Field(default_factory=WorkloadConfig)
     device: Device = Field("cpu", description="where the models are trained")
     backend: Backend = Field("auto", description="auto = nccl on cuda, gloo on the CPU")
-    precision: Precision = Field("fp32", description="fp32, or bf16 through torch.autocast")
+    precision: Precision = Field(
+        "fp32", description="of compute: IEEE fp32, or on CUDA tf32; bf16; fp16 with a gradient scaler, on CUDA"
+    )
+    compile: Flag = Field(False, description="torch.compile the model; its time is reported apart")
+    channels_last: Flag = Field(False, description="images and convolutions in channels-last memory format")
     strategies: dict[Name, StrategyConfig] = Field(min_length=1, description="name -> variant")
     launchers: Listed = Field(["spawn"], description="rows of LAUNCHERS")
     topologies: Listed = Field(description="nodes x devices_per_node, e.g. [1x1, 1x2]")

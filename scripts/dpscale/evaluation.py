@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -11,7 +12,7 @@ from torch import nn
 from dpscale import measure
 from dpscale.record import Evaluation, Window
 from dpscale.training import Training
-from dpscale.workloads.loading import Loader, evaluation_indices
+from dpscale.workloads.loading import Loader, evaluation_indices, most_evaluation_batches
 from dpscale.world import World
 
 
@@ -28,6 +29,7 @@ class RankEvaluation:
 def evaluate(test: Loader, training: Training, batch_size: int, world: World) -> RankEvaluation:
     """Count and time one pass over the test set. All ranks call it together and get the same sums."""
     model = training.plain_model
+    training.replica.agree()
     synchronize_buffers(model, world)
     model.eval()
     try:
@@ -43,8 +45,9 @@ def _sums(test: Loader, training: Training, batch_size: int, world: World) -> li
     """(samples, correct, sum of losses) over all ranks: integers and float64, so that no order of adding shows."""
     totals = torch.zeros(3, dtype=torch.float64, device=world.device)
     # The plain model: ranks may have different numbers of batches, and a wrapper's forward may wait for the others.
-    for images, labels in test.batches(evaluation_indices(test.num_samples, batch_size, world.rank, world.size)):
-        with training.autocast:
+    indices = evaluation_indices(test.num_samples, batch_size, world.rank, world.size)
+    for images, labels in test.batches(indices):
+        with training.precision.autocast():
             output = training.plain_model(images)
         losses = training.loss_function(output.float(), labels, reduction="none")
         totals += torch.stack(
@@ -54,9 +57,19 @@ def _sums(test: Loader, training: Training, batch_size: int, world: World) -> li
                 losses.double().sum(),
             ]
         )
+    if training.strategy.waits_in_forward:
+        _wait_in_forward(
+            test, training, most_evaluation_batches(test.num_samples, batch_size, world.size) - len(indices)
+        )
     if world.size > 1:
         dist.all_reduce(totals)
     return totals.tolist()
+
+
+def _wait_in_forward(test: Loader, training: Training, times: int) -> None:
+    """Take part in the forward passes of ranks with more batches, with one sample that counts nowhere."""
+    for images, _ in test.batches([np.zeros(1, np.int64)] * times):
+        training.plain_model(images)
 
 
 def synchronize_buffers(model: nn.Module, world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -19,11 +19,13 @@ Result = TypeVar("Result")
 
 
 class Step(Protocol):
-    """One optimiser step in three calls, so that the clock can stand between them."""
+    """One optimiser step in single calls, so that the clock can stand between them."""
 
-    def forward(self, batch: Batch) -> torch.Tensor: ...
+    def parts(self, batch: Batch) -> list[Batch]: ...
 
-    def backward(self, loss: torch.Tensor) -> None: ...
+    def forward(self, part: Batch, last: bool) -> torch.Tensor: ...
+
+    def backward(self, loss: torch.Tensor, last: bool) -> None: ...
 
     def update(self) -> None: ...
 
@@ -36,7 +38,7 @@ class Interval:
     ended_s: float
     phase_times_s: list[tuple[float, ...]]  # [step][phase], in the order of PHASES
     samples: list[int]  # [step], as the loader delivered them
-    losses: list[float]  # [step], mean over this rank's samples
+    losses: list[float]  # [step], mean over this rank's samples, whose parts are equal
 
 
 class _CpuMarks:
@@ -93,26 +95,34 @@ def time_steps(batches: Iterable[Batch], step: Step, world: World, num_steps: in
         if batch is None:
             raise RuntimeError(f"the loader delivered {len(samples)} batches, {num_steps} were expected")
         marks.set()
-        loss = step.forward(batch)
-        marks.set()
-        step.backward(loss)
-        marks.set()
+        parts = step.parts(batch)
+        for number, part in enumerate(parts, start=1):
+            loss = step.forward(part, number == len(parts))
+            marks.set()
+            step.backward(loss, number == len(parts))
+            marks.set()
+            losses.append(loss.detach())
         step.update()
         marks.set()
         samples.append(len(batch[1]))
-        losses.append(loss.detach())
     if next(delivered, None) is not None:  # asking once more ends its workers inside the interval that started them
         raise RuntimeError(f"the loader delivers more than the {num_steps} batches that were expected")
     world.synchronize()
     ended_s = time.perf_counter()
-    phases = [iter(marks.differences_s())] * len(PHASES)
     return Interval(
         started_s=started_s,
         ended_s=ended_s,
-        phase_times_s=list(zip_longest(*phases)),
+        phase_times_s=_by_phase(marks.differences_s(), num_steps),
         samples=samples,
-        losses=torch.stack(losses).double().tolist(),
+        losses=torch.stack(losses).double().reshape(num_steps, -1).mean(dim=1).tolist(),
     )
+
+
+def _by_phase(differences_s: list[float], num_steps: int) -> list[tuple[float, ...]]:
+    """[step][phase]. A step's marks are data wait, then forward and backward of each part of the batch, then update."""
+    width = len(differences_s) // num_steps
+    rows = [differences_s[start : start + width] for start in range(0, len(differences_s), width)]
+    return [(wait, sum(parts[0::2]), sum(parts[1::2]), update) for wait, *parts, update in rows]
 
 
 def time_call(function: Callable[[], Result], world: World) -> tuple[Result, tuple[float, float]]:

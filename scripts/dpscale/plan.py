@@ -22,6 +22,10 @@ from dpscale.workloads.models import MODELS
 
 DEFAULT_WARMUP_EPOCHS = 1
 DEFAULT_WARMUP_STEPS = 10
+UNFIT_FOR_CPU = {
+    "fp16": "CPUs compute fp16 some 50 times slower than fp32; use bf16, or device: cuda",
+    "tf32": "a format of CUDA's tensor cores; use fp32, or device: cuda",
+}
 
 
 def plan_trials(config: Config, source: str = "config.yaml") -> dict[str, list[Trial]]:
@@ -121,9 +125,49 @@ def _variant_problems(
         own = yield from _topologies(f"{place}.topologies", variant.topologies)
     if own and not any(_applies(row, topology) for topology in own):
         yield f"{place}: {base} applies to none of the topologies {', '.join(map(str, own))}; {_applies_to(row)}"
+    yield from _precision_problems(place, base, row, variant, experiment)
     if not _launchers(experiment, variant, row):
         yield f"{place}: {base} is started by {' or '.join(row.launchers or ())} only; add it to launchers"
-    return {topology for topology in own if _applies(row, topology)}
+    applied = {topology for topology in own if _applies(row, topology)}
+    parts = variant.options.get("accumulation_steps", 1)
+    for topology in sorted(applied) if isinstance(parts, int) and parts > 1 else ():
+        batch = _batch_size_per_device(experiment, topology)
+        if batch % parts:
+            yield (
+                f"{place}.accumulation_steps = {parts}: does not divide the {batch} samples per device of topology "
+                f"{topology}; choose a divisor of {batch}"
+            )
+    return applied
+
+
+def _precision_problems(
+    place: str, base: str, row: Strategy, variant: StrategyConfig, experiment: ExperimentConfig
+) -> Iterator[str]:
+    precision, device = variant.precision or experiment.precision, experiment.device
+    if device == "cpu" and precision in UNFIT_FOR_CPU:
+        yield f"{place}.precision = {precision!r}: {UNFIT_FOR_CPU[precision]}"
+    elif precision not in row.precisions:
+        yield (
+            f"{place}.precision = {precision!r}: {base} computes in {', '.join(row.precisions)} only; set the variant's "
+            "own precision"
+        )
+    if _of(variant.compile, experiment.compile) and not row.compiles:
+        yield f"{place}.compile = True: torch.compile does not apply to {base}; set compile: false in this variant"
+    model = MODELS.get(experiment.workload.model)
+    if _of(variant.channels_last, experiment.channels_last) and model is not None and len(model.sample_shape) != 3:
+        yield f"{place}.channels_last = True: model {experiment.workload.model!r} takes no images; remove it"
+    if variant.options.keys() <= row.options.model_fields.keys():
+        try:
+            options = validated(row.options, variant.options, place)
+        except ConfigError:
+            return  # already said
+        if refusal := row.refuses(options, device, precision):
+            yield f"{place}: {refusal}"
+
+
+def _of(own: bool | None, experiments: bool) -> bool:
+    """A variant's own setting, or its experiment's."""
+    return experiments if own is None else own
 
 
 def _batch_problems(
@@ -236,6 +280,8 @@ def _trials(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
                         device=experiment.device,
                         backend=default_backend if experiment.backend == "auto" else experiment.backend,
                         precision=variant.precision or experiment.precision,
+                        compile=_of(variant.compile, experiment.compile),
+                        channels_last=_of(variant.channels_last, experiment.channels_last),
                         model=workload.model,
                         model_options=dict(workload.model_options),
                         dataset=workload.dataset,

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 # 1: first format
-FORMAT_VERSION = 1
+# 2: trials with compile and channels_last; compile time and skipped steps
+FORMAT_VERSION = 2
 RECORD, STEPS = "record.json", "steps.parquet"
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
@@ -82,6 +83,8 @@ class Record:
     machine_cpu_time_s: float | None = None  # of all processes of rank 0's machine, over the timed segments
     oversubscribed: bool | None = None  # more threads than usable CPUs
     effective_precision: dict[str, str] = field(default_factory=dict)  # dtypes that were seen, not asked for
+    compile_time_s: float | None = None  # of torch.compile, before any step; null without it
+    skipped_steps: int | None = None  # by rank 0's gradient scaler, as gradients were not finite; null without one
     weights_max_difference: float | None = None  # between ranks, after training; null if they exchange nothing
     steps_sha256: str | None = None
 

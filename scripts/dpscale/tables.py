@@ -27,7 +27,7 @@ IDENTITY = {
     "devices": "N = nodes x devices_per_node",
     "world_size": "processes: N, or 1 for a single-process strategy",
     "device": "cpu or cuda",
-    "precision": "as asked for; a record's effective_precision holds the dtypes that were seen",
+    "precision": "as asked for; effective_precision says what was seen",
     "scaling": "weak: the batch per device is fixed; strong: the global batch is",
     "batch_size_per_device": "samples per device and step",
     "global_batch_size": "samples per step over all devices",
@@ -48,6 +48,7 @@ ESTIMATED = {
     "peak_memory_MiB": "largest resident set of any rank (VmHWM), in MiB; shared pages count",
     "peak_allocated_MiB": "CUDA: largest peak of memory in tensors of any rank, in MiB",
     "peak_reserved_MiB": "CUDA: largest peak of memory held by torch's allocator of any rank, in MiB",
+    "compile_time_s": "time that torch.compile took before the first step, in s; no part of any other time",
     "final_accuracy": "share of the test set that is right at the end; empty where ranks hold different weights",
 }
 TIMINGS = {
@@ -55,6 +56,8 @@ TIMINGS = {
     "repeat": "0-based; each is a launch of its own",
     **STATUS,
     **ESTIMATED,
+    "effective_precision": "dtypes of weights, compute, gradients and optimiser state, as far as they were seen",
+    "skipped_steps": "steps that the gradient scaler skipped, warm-up included; empty without one",
     "epoch_time_source": "measured, or computed from a number of steps",
     "data_wait_s": "mean time per step and rank until the batch was on the device, in s",
     "forward_s": "the same of the forward pass and the loss",
@@ -90,6 +93,7 @@ SUMMARY = {
     "scaling_efficiency_low": "lower end of scaling_efficiency",
     "scaling_efficiency_high": "upper end of scaling_efficiency",
     "speedup_spread": "what these lows and highs are: a 95 % interval from 7 repeats on, else the range",
+    "effective_precision": TIMINGS["effective_precision"],
     "base_cell": "strategy/launcher/topology of the base: one device, all else equal; empty without one (n/a)",
     "warnings": "what to know before trusting this row",
 }
@@ -114,7 +118,7 @@ EVALUATIONS = {
 }
 TABLES = {"timings": TIMINGS, "summary": SUMMARY, "losses": LOSSES, "evaluations": EVALUATIONS}
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
-TEXTS |= {"epoch_time_source", "host", "started_at", "ended_at", "warnings"}
+TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
 TEXTS |= {"spread", "speedup_spread", "base_cell"}
 
 
@@ -201,6 +205,9 @@ def _timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) ->
         **row,
         "status": "ok",
         "reason": "",
+        "effective_precision": ", ".join(f"{what} {dtype}" for what, dtype in record.effective_precision.items()),
+        "compile_time_s": record.compile_time_s,
+        "skipped_steps": record.skipped_steps,
         "epoch_time_s": epoch_s,
         "epoch_time_source": metrics.epoch_time_source(record),
         "step_time_s": metrics.step_time_s(steps),
@@ -266,7 +273,22 @@ def _summary(cell: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
             found = statistics.estimate(values)
             row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
     row["spread"] = statistics.estimate(good.throughput_samples_per_s.tolist()).spread
+    row["effective_precision"] = good.iloc[0].effective_precision
+    if base is not None and (difference := _other_precision(good, base[base.status == "ok"])):
+        row["warnings"] = "; ".join(filter(None, [row["warnings"], difference]))
     return row | _speedup(good, base)
+
+
+def _other_precision(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
+    """In which dtype a cell differs from its base, of those that were seen in both."""
+    mine, bases = (
+        dict(item.rsplit(" ", 1) for item in cells.iloc[0].effective_precision.split(", ") if item)
+        for cells in (good, base)
+    )
+    different = [
+        f"{what} {mine[what]}, there {bases[what]}" for what in mine if bases.get(what, mine[what]) != mine[what]
+    ]
+    return f"other number formats than its base: {'; '.join(different)}".replace("; ", " and ") if different else None
 
 
 def _speedup(good: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:

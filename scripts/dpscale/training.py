@@ -1,14 +1,15 @@
-"""The model under a strategy, and one optimiser step of it in the three calls that measure.py times."""
+"""The model under a strategy, and one optimiser step of it in the calls that measure.py times."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
+from dpscale.precision import Precision
 from dpscale.strategies import STRATEGIES
+from dpscale.strategies.base import Setup
 from dpscale.trial import Trial
 from dpscale.typed import validated
 from dpscale.workloads.loading import Batch
@@ -17,34 +18,75 @@ from dpscale.world import World
 
 
 class Training:
-    """Model, optimiser and loss of one rank. `forward`, `backward`, `update` make one step."""
+    """Model, optimiser and loss of one rank. `parts`, then `forward` and `backward` of each, then `update` make a step."""
 
     def __init__(self, trial: Trial, world: World) -> None:
         self.strategy, self.world = STRATEGIES[trial.base], world
         self.loss_function = MODELS[trial.model].loss
-        self.autocast = autocast(trial, world)
-        options = validated(self.strategy.options, trial.options, trial.strategy)
-        self.model = self.strategy.prepare(build_model(trial, world), options, world)
-        self.optimizer = self.strategy.make_optimizer(self.model.parameters(), **trial.optimizer)
+        self.precision = Precision(trial.precision, world.device, self.strategy.casts_itself)
+        self.clip_norm = trial.optimizer.get("clip_norm")
+        self.memory_format = torch.channels_last if trial.channels_last else torch.contiguous_format
+        self.replica = self.strategy.replica(
+            Setup(
+                model=build_model(trial, world).to(memory_format=self.memory_format),
+                options=validated(self.strategy.options, trial.options, trial.strategy),
+                optimizer=trial.optimizer,
+                precision=trial.precision,
+                batch_size_per_rank=trial.batch_size_per_rank,
+                world=world,
+            )
+        )
+        self.precision.count_steps_of(self.replica.optimizer)
+        self.model = torch.compile(self.replica.model) if trial.compile else self.replica.model
 
-    def forward(self, batch: Batch) -> torch.Tensor:
-        images, labels = batch
-        with self.autocast:
-            return self.loss_function(self.model(images), labels)
+    def parts(self, batch: Batch) -> list[Batch]:
+        """The batch in as many equal parts as gradients are accumulated over."""
+        count = self.replica.accumulation_steps
+        return [batch] if count == 1 else list(zip(*(tensor.chunk(count) for tensor in batch), strict=True))
 
-    def backward(self, loss: torch.Tensor) -> None:
-        self.strategy.backward(loss, self.model, self.world)
+    def forward(self, part: Batch, last: bool) -> torch.Tensor:
+        inputs, labels = part
+        self.replica.begin(last)
+        with self.precision.autocast():
+            output = self.model(inputs)
+            return self.loss_function(output, labels.to(output.device))
+
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """The gradient of the loss's share in the batch's mean."""
+        count = self.replica.accumulation_steps
+        self.replica.backward(self.precision.scaler.scale(loss if count == 1 else loss / count))
+        if last:
+            self.replica.exchange()
 
     def update(self) -> None:
-        self.strategy.update(self.optimizer)
+        self.precision.updates += 1
+        self.replica.update(lambda optimizer: self.precision.step(optimizer, self.clip_norm))
+
+    def rehearse(self, batch: Batch) -> None:
+        """Forward and backward of one batch, so that torch.compile does its work, with no trace in the training."""
+        devices = [self.world.device.index] if self.world.device.type == "cuda" else []
+        before = {name: buffer.clone() for name, buffer in self.plain_model.named_buffers()}
+        with torch.random.fork_rng(devices=devices):
+            with torch.no_grad(), self.precision.autocast():
+                self.replica.model(batch[0])  # plain first: a hook that waits for it would be compiled in
+            parts = self.parts(batch)
+            for number, part in enumerate(parts, start=1):
+                self.backward(self.forward(part, last=number == len(parts)), last=number == len(parts))
+        self.replica.optimizer.zero_grad(set_to_none=True)
+        for name, buffer in self.plain_model.named_buffers():
+            buffer.copy_(before[name])
 
     def finish(self) -> None:
-        self.strategy.finish(self.model, self.world)
+        self.replica.agree()
 
     @property
     def plain_model(self) -> nn.Module:
-        """The user's own module, without the strategy's wrapper."""
-        return self.strategy.plain_model(self.model)
+        """The user's own module, without the strategy's wrapper where it can do without."""
+        return self.replica.plain_model
+
+    def weights(self) -> Iterable[torch.Tensor]:
+        """All weights, whole, on every rank. All ranks call it together."""
+        return self.replica.weights()
 
 
 def build_model(trial: Trial, world: World) -> nn.Module:
@@ -54,9 +96,3 @@ def build_model(trial: Trial, world: World) -> nn.Module:
     model = row.build(validated(row.options, trial.model_options, trial.model), row.classes).to(world.device)
     torch.manual_seed(trial.seed * 1_000_003 + 1 + world.rank)  # dropout differs between ranks
     return model
-
-
-def autocast(trial: Trial, world: World) -> AbstractContextManager[Any]:
-    if trial.precision == "bf16":
-        return torch.autocast(world.device.type, dtype=torch.bfloat16)
-    return nullcontext()

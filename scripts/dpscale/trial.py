@@ -62,6 +62,8 @@ class Trial:
     device: str
     backend: str
     precision: str
+    compile: bool
+    channels_last: bool
     model: str
     model_options: Options
     dataset: str

@@ -49,6 +49,14 @@ class World:
         if self.size > 1:
             dist.barrier()
 
+    def largest(self, value: float) -> float:
+        """The largest of all ranks' values."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return tensor.item()
+
     def gather(self, value: object) -> list | None:
         """Every rank's value on rank 0, in the order of ranks; None elsewhere."""
         if self.size == 1:

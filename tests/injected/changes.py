@@ -80,7 +80,7 @@ def keep_weights() -> None:
 
     def kept(self):
         finish(self)
-        leave("weights", [parameter.flatten().tolist() for parameter in self.plain_model.parameters()])
+        leave("weights", [tensor.flatten().tolist() for tensor in self.weights()])
 
     Training.finish = kept
 
@@ -153,11 +153,11 @@ def in_forward(number: int, act: Callable[[], None]) -> None:
 
     forward, calls = Training.forward, [0]
 
-    def changed(self, batch):
+    def changed(self, part, last):
         calls[0] += 1
         if calls[0] == number and is_chosen_rank():
             act()
-        return forward(self, batch)
+        return forward(self, part, last)
 
     Training.forward = changed
 

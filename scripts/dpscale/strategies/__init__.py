@@ -3,12 +3,28 @@
 A trial's code digest holds its own row's module and none of the others, so that adding a row re-runs nothing.
 """
 
-from dpscale.strategies import data_parallel, ddp, independent, single
+from dpscale.strategies import (
+    allreduce,
+    by_hand,
+    data_parallel,
+    ddp,
+    fsdp,
+    independent,
+    local_sgd,
+    single,
+    zero,
+)
 from dpscale.strategies.base import Strategy
 
 STRATEGIES: dict[str, Strategy] = {
     "single": single.ROW,
     "data_parallel": data_parallel.ROW,
     "ddp": ddp.ROW,
+    "allreduce": allreduce.ROW,
+    "ring": by_hand.RING,
+    "parameter_server": by_hand.PARAMETER_SERVER,
+    "local_sgd": local_sgd.ROW,
+    "zero": zero.ROW,
+    "fsdp": fsdp.ROW,
     "independent": independent.ROW,
 }

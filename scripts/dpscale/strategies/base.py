@@ -1,12 +1,17 @@
-"""What a strategy is: functions with do-nothing defaults and facts. None of it sees a clock."""
+"""What a strategy is: facts, typed options, and a Replica, which is one rank's training under it. None of it sees a clock.
+
+Functions and methods that need torch import it inside, because Snakemake reads the table where torch may be missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpscale.typed import Strict
+from pydantic import Field
+
+from dpscale.typed import Count, Strict
 
 if TYPE_CHECKING:
     import torch
@@ -15,36 +20,95 @@ if TYPE_CHECKING:
     from dpscale.trial import Trial
     from dpscale.world import World
 
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+
 
 class NoOptions(Strict):
     """A row without options: every extra key of its variants is refused."""
 
 
-def nothing_needed(trial: Trial) -> str | None:
-    return None
+class Accumulation(Strict):
+    """Options of a row that can take a batch in parts."""
+
+    accumulation_steps: Count = Field(
+        1, description="parts that a device's batch goes through in; gradients are exchanged once, after the last"
+    )
 
 
-def as_it_is(model: nn.Module, options: Any, world: World) -> nn.Module:
-    return model
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a Replica is made from."""
+
+    model: nn.Module  # the user's own, on its device, with the same weights on every rank
+    options: Any  # of the row
+    optimizer: Mapping[str, Any]  # the config's: name, lr, momentum, weight_decay, clip_norm
+    precision: str
+    batch_size_per_rank: int
+    world: World
 
 
-def torch_optimizer(
-    parameters: Iterable[nn.Parameter], *, name: str, lr: float, momentum: float | None, weight_decay: float
-) -> torch.optim.Optimizer:
+class Replica:
+    """One rank's model and optimiser. As it stands, that of one device: rows override what differs.
+
+    measure.py calls `forward` and `backward` for each part of a batch, then `exchange` (in the time of backward), then
+    `update`. Gradients are those of the mean over the global batch when `update` begins.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self.world, self.options, self.precision = setup.world, setup.options, setup.precision
+        self.batch_size_per_rank = setup.batch_size_per_rank
+        self.model = self.wrap(setup.model)
+        factory, arguments = torch_optimizer(setup.optimizer)
+        self.optimizer = self.make_optimizer(factory, arguments)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model as it is called in training."""
+        return model
+
+    def make_optimizer(
+        self, factory: Callable[..., torch.optim.Optimizer], arguments: dict[str, Any]
+    ) -> torch.optim.Optimizer:
+        """The optimiser over the wrapped model's parameters."""
+        return factory(self.model.parameters(), **arguments)
+
+    @property
+    def accumulation_steps(self) -> int:
+        return getattr(self.options, "accumulation_steps", 1)
+
+    def begin(self, last: bool) -> None:
+        """Before the forward pass of a part of the batch."""
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+    def exchange(self) -> None:
+        """After the last part's backward: average the gradients over ranks, where backward itself has not."""
+
+    def update(self, step: Callable[[torch.optim.Optimizer], object]) -> None:
+        """One optimiser step; `step` calls the optimiser's, through a gradient scaler where there is one."""
+        step(self.optimizer)
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def agree(self) -> None:
+        """Before an evaluation and after the training: give all ranks the same weights, where training does not."""
+
+    @property
+    def plain_model(self) -> nn.Module:
+        """For evaluation: without wrappers whose forward waits for other ranks, where the row can."""
+        return unwrap(self.model)
+
+    def weights(self) -> Iterable[torch.Tensor]:
+        """All weights, whole, on every rank, in the order of the user's model. All ranks call it together."""
+        return [parameter.detach() for parameter in self.plain_model.parameters()]
+
+
+def torch_optimizer(settings: Mapping[str, Any]) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
+    """(class, its keyword arguments) of the config's optimizer."""
     from torch import optim
 
-    factory = {"adadelta": optim.Adadelta, "adam": optim.Adam, "adamw": optim.AdamW, "sgd": optim.SGD}[name]
-    extra = {} if momentum is None else {"momentum": momentum}
-    return factory(parameters, lr=lr, weight_decay=weight_decay, **extra)
-
-
-def plain_backward(loss: torch.Tensor, model: nn.Module, world: World) -> None:
-    loss.backward()
-
-
-def step_and_clear(optimizer: torch.optim.Optimizer) -> None:
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    arguments = {name: value for name, value in settings.items() if value is not None and name != "clip_norm"}
+    name = arguments.pop("name")
+    return {"adadelta": optim.Adadelta, "adam": optim.Adam, "adamw": optim.AdamW, "sgd": optim.SGD}[name], arguments
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -55,14 +119,20 @@ def unwrap(model: nn.Module) -> nn.Module:
     return inner if isinstance(inner, nn.Module) else model
 
 
+def nothing_needed(trial: Trial) -> str | None:
+    return None
+
+
+def nothing_refused(options: Any, device: str, precision: str) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """One row of STRATEGIES: what differs between strategies, and nothing else.
-
-    Functions that need torch import it inside, because Snakemake reads the table where torch may be missing.
-    """
+    """One row of STRATEGIES: what differs between strategies, and nothing else."""
 
     summary: str  # one line for README, plan and report
+    requires: str = ""  # what must be there, for README; "" = torch alone
     options: type[Strict] = NoOptions  # typed options of the row
     single_process: bool = False  # one process drives all devices; world_size is 1 whatever N
     min_devices: int = 1  # N below or above which the row means nothing
@@ -70,11 +140,13 @@ class Strategy:
     launchers: tuple[str, ...] | None = None  # None = every launcher
     exchanges_gradients: bool = True  # False: ranks end with weights of their own, so the gate and accuracy don't apply
     weights_rtol: float = 0.0  # how far ranks' weights may differ at the end, relative to the largest weight
+    precisions: tuple[str, ...] = PRECISIONS
+    casts_itself: bool = False  # precision is the library's doing: no autocast and no gradient scaler of ours
+    compiles: bool = True  # torch.compile applies
+    waits_in_forward: bool = False  # sharded weights: a forward needs all ranks, in evaluation too
 
+    refuses: Callable[[Any, str, str], str | None] = (
+        nothing_refused  # (options, device, precision) at plan time: why not
+    )
     needs: Callable[[Trial], str | None] = nothing_needed  # probed where the trial runs; the reason it can't, or None
-    prepare: Callable[[nn.Module, Any, World], nn.Module] = as_it_is  # before the optimiser is made
-    make_optimizer: Callable[..., torch.optim.Optimizer] = torch_optimizer
-    backward: Callable[[torch.Tensor, nn.Module, World], None] = plain_backward  # ends with gradients exchanged
-    update: Callable[[torch.optim.Optimizer], None] = step_and_clear
-    finish: Callable[[nn.Module, World], None] = lambda model, world: None  # after timing, before the gate
-    plain_model: Callable[[nn.Module], nn.Module] = unwrap  # for evaluation and the gate: no collective in its forward
+    replica: Callable[[Setup], Replica] = Replica

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpscale.strategies.base import Strategy
+from pydantic import Field
+
+from dpscale.strategies.base import Replica, Strategy
+from dpscale.typed import Strict
 
 if TYPE_CHECKING:
     from torch import nn
 
     from dpscale.trial import Trial
-    from dpscale.world import World
+
+
+class Options(Strict):
+    """Of torch.nn.DataParallel."""
+
+    output_device: int = Field(0, ge=0, description="index of the device that gathers outputs and the loss")
+
+
+class DataParallelReplica(Replica):
+    def wrap(self, model: nn.Module) -> nn.Module:
+        from torch import nn
+
+        devices = list(range(self.world.devices_per_node))
+        return nn.DataParallel(model, device_ids=devices, output_device=self.options.output_device)
 
 
 def _needs(trial: Trial) -> str | None:
@@ -19,16 +35,13 @@ def _needs(trial: Trial) -> str | None:
     return None  # too few devices is every strategy's need: see train.unmet_need
 
 
-def _prepare(model: nn.Module, options: Any, world: World) -> nn.Module:
-    from torch import nn
-
-    return nn.DataParallel(model, device_ids=list(range(world.devices_per_node)))
-
-
 ROW = Strategy(
     summary="nn.DataParallel: one process, the batch scattered over the devices of one node",
+    requires="2 or more CUDA devices on one node",
+    options=Options,
     single_process=True,
     min_devices=2,
+    compiles=False,  # replicas are made anew in every forward
     needs=_needs,
-    prepare=_prepare,
+    replica=DataParallelReplica,
 )

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dpscale.strategies.base import Strategy
-from dpscale.typed import Number, Strict
+from dpscale.strategies.base import Accumulation, Replica, Strategy
+from dpscale.typed import Count, Number
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import torch
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-    from dpscale.world import World
 
-
-class Options(Strict):
+class DDPOptions(Accumulation):
     """Of torch.nn.parallel.DistributedDataParallel; null leaves torch's own default."""
 
     bucket_cap_MiB: Number | None = Field(None, gt=0, description="size of a gradient bucket")
@@ -25,25 +26,91 @@ class Options(Strict):
     find_unused_parameters: bool = Field(False, description="search the graph for parameters without a gradient")
 
 
-def wrap(
-    model: nn.Module, options: Options, world: World, *, broadcast_buffers: bool = True
-) -> DistributedDataParallel:
-    from torch.nn.parallel import DistributedDataParallel
+class Options(DDPOptions):
+    """Of the row `ddp`: DDP's own, and how its buckets are compressed."""
 
-    cuda = world.device.type == "cuda"
-    return DistributedDataParallel(
-        model,
-        device_ids=[world.device] if cuda else None,  # on a CPU it must be None
-        bucket_cap_mb=options.bucket_cap_MiB,  # torch's "mb" counts 1024 x 1024 bytes
-        gradient_as_bucket_view=options.gradient_as_bucket_view,
-        static_graph=options.static_graph,
-        find_unused_parameters=options.find_unused_parameters,
-        broadcast_buffers=broadcast_buffers,
+    comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = Field(
+        "none", description="compression of the exchanged gradients: half precision, or PowerSGD's low rank"
     )
+    powersgd_rank: Count = Field(1, description="rank of PowerSGD's approximation; more is closer and slower")
+    powersgd_start_step: int = Field(
+        2, ge=2, description="steps that PowerSGD exchanges in full first; below 2 its error feedback has no start"
+    )
+
+
+class DDPReplica(Replica):
+    """DDP around the model. `options` are DDPOptions at least."""
+
+    sync_buffers = True  # before each forward, rank 0's
+    model: DistributedDataParallel
+    _held: AbstractContextManager[None] | None = None
+    _synchronised_once = False
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        from torch.nn.parallel import DistributedDataParallel
+
+        cuda = self.world.device.type == "cuda"
+        wrapped = DistributedDataParallel(
+            model,
+            device_ids=[self.world.device] if cuda else None,  # on a CPU it must be None
+            bucket_cap_mb=self.options.bucket_cap_MiB,  # torch's "mb" counts 1024 x 1024 bytes
+            gradient_as_bucket_view=self.options.gradient_as_bucket_view,
+            static_graph=self.options.static_graph,
+            find_unused_parameters=self.options.find_unused_parameters,
+            forward_sync_buffers=self.sync_buffers,
+        )
+        self.register_hook(wrapped)
+        return wrapped
+
+    def register_hook(self, model: DistributedDataParallel) -> None:
+        """Give DDP another way to exchange its buckets."""
+
+    def begin(self, last: bool) -> None:
+        # no_sync must hold over forward and backward. With static_graph the first iteration ever must synchronise:
+        # what it averages early, the last exchange averages again, to the same mean.
+        if not last and (self._synchronised_once or not self.options.static_graph):
+            self._held = self.model.no_sync()
+            self._held.__enter__()
+        self._synchronised_once = True
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+        if self._held is not None:
+            self._held.__exit__(None, None, None)
+            self._held = None
+
+
+class HookedReplica(DDPReplica):
+    """DDP with the compression that `comm_hook` names."""
+
+    def register_hook(self, model: DistributedDataParallel) -> None:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+        match self.options.comm_hook:
+            case "fp16":
+                model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+            case "bf16":
+                model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+            case "powersgd":
+                state = powerSGD_hook.PowerSGDState(
+                    process_group=None,
+                    matrix_approximation_rank=self.options.powersgd_rank,
+                    start_powerSGD_iter=self.options.powersgd_start_step,
+                )
+                # not its batched form, which fails in torch 2.14
+                model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+
+def _refuses(options: Options, device: str, precision: str) -> str | None:
+    tuned = {"powersgd_rank", "powersgd_start_step"} & options.model_fields_set
+    if tuned and options.comm_hook != "powersgd":
+        return f"{', '.join(sorted(tuned))}: only comm_hook: powersgd has it; set that or remove it"
+    return None
 
 
 ROW = Strategy(
     summary="DistributedDataParallel: bucketed all-reduce overlapped with backward",
     options=Options,
-    prepare=wrap,
+    refuses=_refuses,
+    replica=HookedReplica,
 )

@@ -8,36 +8,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpscale.strategies import ddp
 from dpscale.strategies.base import Strategy
+from dpscale.strategies.ddp import DDPOptions, DDPReplica
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
     from torch._C._distributed_c10d import GradBucket
+    from torch.nn.parallel import DistributedDataParallel
 
-    from dpscale.world import World
 
+class IndependentReplica(DDPReplica):
+    sync_buffers = False
 
-def _prepare(model: nn.Module, options: ddp.Options, world: World) -> nn.Module:
-    import torch
+    def register_hook(self, model: DistributedDataParallel) -> None:
+        import torch
 
-    def exchange_nothing(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        done.set_result(bucket.buffer())
-        return done
+        def exchange_nothing(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+            done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+            done.set_result(bucket.buffer())
+            return done
 
-    # DDP checks the hook's annotations as objects; postponed ones are text
-    exchange_nothing.__annotations__ = {}
-    wrapped = ddp.wrap(model, options, world, broadcast_buffers=False)
-    wrapped.register_comm_hook(state=None, hook=exchange_nothing)
-    return wrapped
+        # DDP checks the hook's annotations as objects; postponed ones are text
+        exchange_nothing.__annotations__ = {}
+        model.register_comm_hook(state=None, hook=exchange_nothing)
 
 
 ROW = Strategy(
     summary="the control: DDP on N ranks that exchange nothing, so that contention is told from communication",
-    options=ddp.Options,
+    options=DDPOptions,
     min_devices=2,
     exchanges_gradients=False,
-    prepare=_prepare,
+    replica=IndependentReplica,
 )

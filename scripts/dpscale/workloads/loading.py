@@ -48,6 +48,11 @@ def evaluation_indices(num_samples: int, batch_size: int, rank: int, world_size:
     return [np.arange(first, min(first + batch_size, end)) for first in range(start, end, batch_size)]
 
 
+def most_evaluation_batches(num_samples: int, batch_size: int, world_size: int) -> int:
+    """The number of batches of the rank that has most of them."""
+    return max(len(evaluation_indices(num_samples, batch_size, rank, world_size)) for rank in range(world_size))
+
+
 class _Arrays(TorchDataset):
     """A whole batch per access: DataLoader hands over an array of indices instead of one."""
 

@@ -1,0 +1,72 @@
+"""Local SGD: ranks train on their own and average their weights every so many steps.
+
+Torch's post-local SGD (Lin et al., "Don't use large mini-batches, use local SGD", 2018): a number of synchronous steps
+first, then local ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from dpscale.strategies.base import Strategy
+from dpscale.strategies.ddp import DDPOptions, DDPReplica
+from dpscale.typed import Count
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+
+class Options(DDPOptions):
+    """Of local SGD."""
+
+    period: Count = Field(4, description="local steps between two averages of the weights")
+    synchronous_steps: int = Field(0, ge=0, description="steps with exchanged gradients before the first local one")
+
+
+class LocalSGDReplica(DDPReplica):
+    def register_hook(self, model: DistributedDataParallel) -> None:
+        import torch.distributed as dist
+        from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
+            PostLocalSGDState,
+            post_localSGD_hook,
+        )
+
+        # an explicit subgroup: without one torch would average the gradients of each machine's ranks
+        alone = [dist.new_group([rank]) for rank in range(self.world.size)][self.world.rank]
+        state = PostLocalSGDState(
+            process_group=None,
+            subgroup=alone,
+            start_localSGD_iter=self.options.synchronous_steps,
+            post_local_gradient_allreduce=False,
+        )
+        model.register_comm_hook(state, post_localSGD_hook)
+
+    def make_optimizer(
+        self, factory: Callable[..., torch.optim.Optimizer], arguments: dict[str, Any]
+    ) -> torch.optim.Optimizer:
+        from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+        from torch.distributed.optim import PostLocalSGDOptimizer
+
+        averager = PeriodicModelAverager(period=self.options.period, warmup_steps=self.options.synchronous_steps)
+        return PostLocalSGDOptimizer(super().make_optimizer(factory, arguments), averager)
+
+    def agree(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                dist.all_reduce(parameter, op=dist.ReduceOp.AVG)
+
+
+ROW = Strategy(
+    summary="local SGD: ranks train alone and average their weights every `period` steps, and before evaluating",
+    options=Options,
+    min_devices=2,
+    precisions=("fp32", "tf32", "bf16"),  # a rank that skips an fp16 step would miss an average
+    replica=LocalSGDReplica,
+)

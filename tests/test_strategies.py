@@ -1,0 +1,219 @@
+"""Every row of STRATEGIES learns what one process learns from the same samples: two ranks, ten steps of SGD."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from launching import SGD, Launch, measured, small_trial
+
+from dpscale.launchers import LAUNCHERS
+from dpscale.strategies import STRATEGIES
+from dpscale.strategies.base import Accumulation
+
+BATCH = 16  # per rank; one process takes twice that
+STEPS = {"steps": 10, "warmup_steps": 0, "evaluate": False, "optimizer": SGD}
+FP32 = 1e-5
+OUTSIDE_SLURM = [launcher for launcher in LAUNCHERS if launcher != "srun"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row with options, and how far its weights may be from one process's, relative to the largest weight."""
+
+    base: str
+    options: dict[str, Any] = field(default_factory=dict)
+    tolerance: float = FP32
+    precision: str = "fp32"
+
+    @property
+    def name(self) -> str:
+        values = [f"{name}-{value}" for name, value in self.options.items()]
+        return "-".join([self.base, *values, *([self.precision] if self.precision != "fp32" else [])])
+
+
+# Without an entry here a row is tried as it comes, to FP32.
+OPTIONS = [
+    Variant("local_sgd", {"period": 1}),
+    Variant("ddp", {"bucket_cap_MiB": 0.1, "gradient_as_bucket_view": True, "find_unused_parameters": True}),
+    Variant("ddp", {"static_graph": True}),
+    Variant("ddp", {"comm_hook": "fp16"}, 5e-4),  # gradients are rounded to 11 bits
+    Variant("ddp", {"comm_hook": "bf16"}, 4e-3),  # to 8 bits
+    Variant("ddp", {"comm_hook": "powersgd", "powersgd_rank": 4}, 5e-2),  # to rank 4, the rest made up for later
+    Variant("ddp", precision="bf16", tolerance=4e-3),  # activations are rounded to 8 bits
+    Variant("fsdp", {"reshard_after_forward": False}),
+    Variant("fsdp", precision="bf16", tolerance=2e-2),  # weights too, for compute
+    Variant("zero", {"parameters_as_bucket_view": True}),
+]
+MEANT_TO_DIFFER = {"independent", "local_sgd"}  # the latter unless its period is 1
+
+
+def runs_here(base: str) -> bool:
+    return STRATEGIES[base].needs(small_trial(base)) is None
+
+
+DISTRIBUTED = [
+    base for base, row in STRATEGIES.items() if row.max_devices is None and not row.single_process and runs_here(base)
+]
+AS_THEY_COME = [Variant(base) for base in DISTRIBUTED if base not in MEANT_TO_DIFFER]
+
+
+def launchers_of(base: str) -> list[str]:
+    return [name for name in OUTSIDE_SLURM if name in (STRATEGIES[base].launchers or OUTSIDE_SLURM)]
+
+
+def weights(done: Launch, rank: int = 0) -> np.ndarray:
+    return np.concatenate([np.asarray(parameter) for parameter in done.found("weights")[rank]])
+
+
+def trained(variant: Variant, data: Path, folder: Path, **changes: Any) -> Launch:
+    trial = small_trial(
+        variant.base,
+        options=variant.options,
+        precision=variant.precision,
+        **{"batch_size_per_device": BATCH, **STEPS, **changes},
+    )
+    return measured(trial, data, folder, inject="keep_weights")
+
+
+def distance(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@pytest.fixture(scope="module")
+def by_one_process(data: Path, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    trial = small_trial("single", 1, batch_size_per_device=2 * BATCH, **STEPS)
+    done = measured(trial, data, tmp_path_factory.mktemp("one"), inject="keep_weights")
+    before = measured(
+        small_trial("single", 1, batch_size_per_device=2 * BATCH, **{**STEPS, "optimizer": {**SGD, "lr": 1e-12}}),
+        data,
+        tmp_path_factory.mktemp("untrained"),
+        inject="keep_weights",
+    )
+    learned = weights(done)
+    assert distance(weights(before), learned) > 0.02  # else agreeing with it would show nothing
+    return learned
+
+
+@pytest.mark.parametrize(
+    ("variant", "launcher"),
+    [
+        *[
+            pytest.param(variant, launcher, id=f"{variant.name}-{launcher}")
+            for variant in AS_THEY_COME
+            for launcher in launchers_of(variant.base)
+        ],
+        *[pytest.param(variant, launchers_of(variant.base)[0], id=variant.name) for variant in OPTIONS],
+    ],
+)
+def test_two_ranks_end_with_the_weights_of_one_process(
+    variant: Variant, launcher: str, by_one_process: np.ndarray, data: Path, tmp_path: Path
+):
+    done = trained(variant, data, tmp_path, launcher=launcher)
+    assert distance(weights(done), by_one_process) <= variant.tolerance
+    assert done.record.weights_max_difference <= STRATEGIES[variant.base].weights_rtol
+
+
+ACCUMULATING = [base for base in DISTRIBUTED if issubclass(STRATEGIES[base].options, Accumulation)]
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        *[Variant(base, {"accumulation_steps": 2}) for base in ACCUMULATING if base not in MEANT_TO_DIFFER],
+        Variant("local_sgd", {"accumulation_steps": 2, "period": 1}),
+        Variant("ddp", {"accumulation_steps": 2, "static_graph": True}),
+    ],
+    ids=lambda variant: variant.name,
+)
+def test_two_ranks_in_two_parts_end_with_the_weights_of_one_process_in_four(
+    variant: Variant, data: Path, tmp_path: Path
+):
+    four = trained(
+        Variant("single", {"accumulation_steps": 4}),
+        data,
+        tmp_path / "one",
+        devices=1,
+        batch_size_per_device=2 * BATCH,
+    )
+    two = trained(variant, data, tmp_path / "two")
+    assert distance(weights(two), weights(four)) <= FP32
+    np.testing.assert_allclose(mean_losses(two), mean_losses(four), atol=1e-5)
+
+
+def mean_losses(done: Launch) -> np.ndarray:
+    return done.steps.to_pandas().groupby("step")["loss"].mean().to_numpy()
+
+
+def test_parts_of_a_batch_are_the_batch(by_one_process: np.ndarray, data: Path, tmp_path: Path):
+    variant = Variant("single", {"accumulation_steps": 4})
+    done = trained(variant, data, tmp_path, devices=1, batch_size_per_device=2 * BATCH)
+    assert distance(weights(done), by_one_process) <= FP32
+
+
+def test_local_ranks_learn_apart_and_agree_at_the_end(by_one_process: np.ndarray, data: Path, tmp_path: Path):
+    done = trained(Variant("local_sgd", {"period": 4}), data, tmp_path)
+    np.testing.assert_array_equal(weights(done, 0), weights(done, 1))
+    assert done.record.weights_max_difference == 0
+    assert FP32 < distance(weights(done), by_one_process) < 0.1  # not the same as step by step, and not far from it
+
+
+def test_zero_and_fsdp_learn_what_ddp_learns_under_adam_too(data: Path, tmp_path: Path):
+    adam = {"name": "adam", "lr": 1e-3, "momentum": None, "weight_decay": 0.0}
+    ddp, zero, fsdp = (
+        weights(trained(Variant(base), data, tmp_path / base, optimizer=adam)) for base in ("ddp", "zero", "fsdp")
+    )
+    assert distance(zero, ddp) <= FP32
+    assert distance(fsdp, ddp) <= 1e-4  # Adam divides by gradients that are near zero: their last bits show
+
+
+@pytest.mark.parametrize("base", [base for base in DISTRIBUTED if base != "independent"])
+def test_three_ranks_evaluate_every_test_sample_once(base: str, data: Path, tmp_path: Path):
+    """Of 103 samples in batches of 8, ranks have different numbers of batches: sharded ones must not wait for ever."""
+    trial = small_trial(base, 3, collective_timeout_s=30.0, launcher=launchers_of(base)[0])
+    evaluation = measured(trial, data, tmp_path).record.timed_segments[0].evaluation
+    assert evaluation.samples == 103
+    assert evaluation.correct is not None
+
+
+def test_a_ring_of_more_ranks_than_weights_adds_up():
+    """Chunks may be empty: the ring on threads, with mailboxes for links."""
+    torch = pytest.importorskip("torch")
+    from dpscale.strategies import by_hand
+
+    for size, length in ((2, 1), (3, 2), (5, 3), (4, 10)):
+        vectors = [torch.arange(length, dtype=torch.float64) + 10**rank for rank in range(size)]
+        expected = torch.stack(vectors).sum(dim=0)
+        assert run_ring(by_hand, vectors) == [expected.tolist()] * size
+
+
+def run_ring(by_hand: Any, vectors: list) -> list:
+    """ring_all_reduce of each rank on a thread of its own; returns what each is left with."""
+    import queue
+    import threading
+
+    size = len(vectors)
+    links = [queue.Queue() for _ in range(size)]  # links[r] leads to rank r
+
+    def pass_right(outgoing, incoming, rank, of):
+        if len(outgoing):
+            links[(rank + 1) % of].put(outgoing.clone())
+        if len(incoming):
+            incoming.copy_(links[rank].get(timeout=10))
+
+    original, by_hand._pass_right = by_hand._pass_right, pass_right
+    try:
+        threads = [
+            threading.Thread(target=by_hand.ring_all_reduce, args=(vector, rank, size))
+            for rank, vector in enumerate(vectors)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=20)
+    finally:
+        by_hand._pass_right = original
+    return [vector.tolist() for vector in vectors]
