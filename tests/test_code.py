@@ -112,10 +112,13 @@ def test_a_digest_says_nothing_of_where_the_checkout_lies(checkout):
 def test_a_strategys_module_changes_the_digest_of_its_own_trials(checkout, strategy):
     before = all_digests()
     module = row_module("dpscale.strategies", strategy)
-    edited(checkout / Path(*module.split(".")).with_suffix(".py"), "ROW = ", "EXTRA = 1\nROW = ")
+    edited(
+        checkout / Path(*module.split(".")).with_suffix(".py"), " = Strategy(\n", " = Strategy(\n    requires='more',\n"
+    )
     changed = {key[0] for key, value in all_digests().items() if value != before[key]}
-    built_on_it = {"ddp": {"ddp", "independent"}}  # independent wraps with ddp's own function
-    assert changed == built_on_it.get(strategy, {strategy})
+    ring_and_server = {"ring", "parameter_server"}  # in one module
+    groups = {"ddp": {"ddp", "independent", "local_sgd", "zero"}, **dict.fromkeys(ring_and_server, ring_and_server)}
+    assert changed == groups.get(strategy, {strategy})
 
 
 def test_a_new_row_of_a_table_changes_no_other_trials_digest(checkout):
@@ -124,7 +127,7 @@ def test_a_new_row_of_a_table_changes_no_other_trials_digest(checkout):
     (checkout / "dpscale/strategies/new.py").write_text(
         "from dpscale.strategies.base import Strategy\nROW = Strategy(summary='new')\n"
     )
-    edited(table, "import data_parallel, ", "import data_parallel, new, ")
+    edited(table, "    data_parallel,\n", "    data_parallel,\n    new,\n")
     edited(table, '    "ddp": ddp.ROW,\n', '    "ddp": ddp.ROW,\n    "new": new.ROW,\n')
     assert all_digests() == before
     assert trial_code("new", "convnet", "spawn") not in before.values()

@@ -45,8 +45,15 @@ def imported_modules(path: Path) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        for child in ast.iter_child_nodes(node):
-            yield from found(child)
+        for block in (
+            "body",
+            "orelse",
+            "handlers",
+            "finalbody",
+            "cases",
+        ):  # imports are statements: no expression has any
+            for child in getattr(node, block, None) or ():
+                yield from found(child)
 
     return frozenset(module for module in found(_parsed(path)) if module_path(module))
 
@@ -105,7 +112,7 @@ def digest(files: Collection[Path]) -> str:
 
 @cache
 def _tree_of(path: Path) -> str:
-    tree = ast.parse(path.read_text(), str(path))
+    tree = _parsed(path)  # docstrings are taken out of it for good: nothing else here looks at them
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None

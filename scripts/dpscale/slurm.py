@@ -22,12 +22,12 @@ if TYPE_CHECKING:  # the config's types take a while to import, and most launche
 # runs and not what it measures, so changing them re-runs nothing.
 SETTINGS = "DPSCALE_CLUSTER"
 START_UP_MINUTES = 5  # of a job beyond its trial's own time limit: environment, imports, staging
-GROW_WITH_ATTEMPTS = {"runtime"}  # of the resources; the others depend on the trial alone
+GROW_WITH_ATTEMPTS = {"runtime"}  # resources of which the second attempt gets twice as much
 PORTS_PER_JOB = 4  # neighbouring job ids don't share one, whatever their attempts
 
 
-def resources(trial: Trial, cluster: ClusterConfig, attempt: int) -> dict[str, Any]:
-    """What the snakemake-executor-plugin-slurm is to ask for; None leaves a resource out.
+def resources(trial: Trial, cluster: ClusterConfig) -> dict[str, Any]:
+    """What the snakemake-executor-plugin-slurm is to ask for at the first attempt; None leaves a resource out.
 
     On several nodes `mpi` keeps the plugin from wrapping the job in an srun of one task, which would leave it on one
     node; it demands tasks > 1. GPUs are asked for per node with gres: --gpus=8 -N2 may be placed 7 + 1.
@@ -41,7 +41,7 @@ def resources(trial: Trial, cluster: ClusterConfig, attempt: int) -> dict[str, A
         "tasks_per_gpu": 0,
         "gres": gres_per_node(trial, cluster),
         "cpus_per_task": cores_per_rank(trial, cluster) * trial.ranks_per_node,
-        "runtime": attempt * (math.ceil(trial.timeout_s / 60) + START_UP_MINUTES),
+        "runtime": math.ceil(trial.timeout_s / 60) + START_UP_MINUTES,
         "slurm_extra": extra,
         # not SLURM's: the trial's own limits ride here, since changed resources re-run nothing
         "limits": shlex.join(trial.limit_args()),

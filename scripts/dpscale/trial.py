@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, get_type_hints
 
@@ -136,11 +137,11 @@ class Trial:
 
     def _args(self, deciding: bool) -> list[str]:
         arguments = []
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is not None and field.compare == deciding:
+        for name, flag in _flags(deciding):
+            value = getattr(self, name)
+            if value is not None:
                 text = json.dumps(value, sort_keys=True) if isinstance(value, dict | bool) else str(value)
-                arguments.append(f"--{field.name.replace('_', '-')}={text}")
+                arguments.append(f"{flag}={text}")
         return arguments
 
     @classmethod
@@ -150,8 +151,18 @@ class Trial:
         for field in dataclasses.fields(cls):
             hint = hints[field.name]
             parse = PARSERS[hint]
-            group.add_argument(f"--{field.name.replace('_', '-')}", type=parse, required=hint != int | None)
+            group.add_argument(_flag(field.name), type=parse, required=hint != int | None)
 
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> Trial:
         return cls(**{field.name: getattr(args, field.name) for field in dataclasses.fields(cls)})
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+@cache
+def _flags(deciding: bool) -> list[tuple[str, str]]:
+    """(field, its flag) of the fields that decide the measurement, or of the limits."""
+    return [(field.name, _flag(field.name)) for field in dataclasses.fields(Trial) if field.compare == deciding]

@@ -25,39 +25,47 @@ from slurm.cluster import Cluster, why_not
 from slurm.conftest import ClusterCheckout, a_folder_for_the_cluster
 
 GOAL_S = 5.0
-TARGET = "results/small/trials/ddp/torchrun/2x1/r0/record.json"
+LAUNCHERS = [
+    "spawn",
+    "torchrun",
+]  # the second imports torch twice, one after the other: in its agent, then in its ranks
 
 
 def run(settings: Settings) -> Iterator[Comparison]:
     if reason := why_not():
         raise NotHere(reason)
     experiment = small_experiment(
-        strategies={"ddp": None}, topologies=["2x1"], launchers=["torchrun"], epochs=None, steps=2, warmup_steps=1
+        strategies={"ddp": None}, topologies=["2x1"], launchers=LAUNCHERS, epochs=None, steps=2, warmup_steps=1
     )
     with a_folder_for_the_cluster() as folder:
         cluster = Cluster(folder)
         try:
             checkout = ClusterCheckout(Checkout.fresh(settings.folder / "checkout", small_config(experiment)), cluster)
             checkout.copy.run("prepare")
-            pairs = [(job_start_to_first_step_s(checkout), import_torch_s()) for _ in range(settings.pairs)]
+            pairs: dict[str, list[tuple[float, float]]] = {launcher: [] for launcher in LAUNCHERS}
+            for _ in range(settings.pairs):
+                for launcher in LAUNCHERS:
+                    pairs[launcher].append((job_start_to_first_step_s(checkout, launcher), import_torch_s()))
         finally:
             cluster.stop()
-    yield Comparison(
-        name="SLURM job's start to the first timed step, 2 nodes by torchrun, minus `import torch`",
-        first="job's start to the first timed step, s; SLURM gives the start in whole seconds, rounded down",
-        second="a fresh interpreter that imports torch, s",
-        pairs=pairs,
-        says="first - second",
-        unit="s",
-        goal=GOAL_S,
-        goal_is="at most",
-    )
+    for launcher in LAUNCHERS:
+        yield Comparison(
+            name=f"SLURM job's start to the first timed step, 2 nodes by {launcher}, minus `import torch`",
+            first="job's start to the first timed step, s; SLURM gives the start in whole seconds, rounded down",
+            second="a fresh interpreter that imports torch, s",
+            pairs=pairs[launcher],
+            says="first - second",
+            unit="s",
+            goal=GOAL_S,
+            goal_is="at most",
+        )
 
 
-def job_start_to_first_step_s(checkout: ClusterCheckout) -> float:
-    path: Path = checkout.copy.root / TARGET
+def job_start_to_first_step_s(checkout: ClusterCheckout, launcher: str) -> float:
+    target = f"results/small/trials/ddp/{launcher}/2x1/r0/record.json"
+    path: Path = checkout.copy.root / target
     path.unlink(missing_ok=True)
-    checkout.run(TARGET)
+    checkout.run(target)
     record = Record.read(path)
     job_id = record.launch["slurm"]["job_id"]
     job = checkout.cluster.run("scontrol", "show", "job", "--oneliner", job_id)

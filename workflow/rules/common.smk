@@ -84,18 +84,21 @@ def inspected(function):
     return function
 
 
-ASKED_FOR = [slurm.resources(trial, CONFIG.cluster, attempt=1) for trial in TRIALS.values()]
+ASKED_FOR = {folder: slurm.resources(trial, CONFIG.cluster) for folder, trial in TRIALS.items()}
 
 
 def asks_for(resource):
-    """A resource of a trial's SLURM job, as a function of its wildcards and attempt; elsewhere these ask for nothing.
+    """A resource of a trial's SLURM job, as a function of its wildcards and attempt; elsewhere these ask for nothing."""
+    if resource in slurm.GROW_WITH_ATTEMPTS:
+        return inspected(lambda wildcards, attempt: attempt * ASKED_FOR[TRIAL.format(**wildcards)][resource])
+    values = {folder: asked_for[resource] for folder, asked_for in ASKED_FOR.items()}
+    return constant_if_alike(values, inspected(lambda wildcards: values[TRIAL.format(**wildcards)]))
 
-    What all trials ask for alike is a constant: Snakemake takes 0.1 ms for a function, and calls it for every job.
-    """
-    values = {asked_for[resource] for asked_for in ASKED_FOR}
-    if len(values) == 1 and resource not in slurm.GROW_WITH_ATTEMPTS:
-        return values.pop()
-    return inspected(lambda wildcards, attempt: slurm.resources(trial_of(wildcards), CONFIG.cluster, attempt)[resource])
+
+def constant_if_alike(values, function):
+    """The one value that all trials have, else the function: Snakemake takes 0.1 ms for one, and calls it for each job."""
+    different = set(values.values())
+    return different.pop() if len(different) == 1 else function
 
 
 @inspected
@@ -105,21 +108,22 @@ def threads_of_trial(wildcards):
 
 
 @inspected
-def data_of_trial(wildcards):
-    return f"{DATA}/{trial_of(wildcards).dataset}/manifest.json"
-
-
-@inspected
 def arguments_of_trial(wildcards):
     """Quoted for a shell here: Snakemake would format and quote each argument by itself, three times."""
     trial = trial_of(wildcards)
     return shlex.join([f"--data={DATA}/{trial.dataset}", *trial.deciding_args()])
 
 
-@inspected
-def code_of_trial(wildcards):
-    trial = trial_of(wildcards)
-    return trial_code(trial.base, trial.model, trial.launcher)
+def data_of_trial():
+    """The prepared dataset of a trial, as an input."""
+    values = {folder: f"{DATA}/{trial.dataset}/manifest.json" for folder, trial in TRIALS.items()}
+    return constant_if_alike(values, inspected(lambda wildcards: values[TRIAL.format(**wildcards)]))
+
+
+def code_of_trial():
+    """The digest of all code that a trial runs, as a param."""
+    values = {folder: trial_code(trial.base, trial.model, trial.launcher) for folder, trial in TRIALS.items()}
+    return constant_if_alike(values, inspected(lambda wildcards: values[TRIAL.format(**wildcards)]))
 
 
 def records_of(wildcards):

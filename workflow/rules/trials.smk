@@ -1,7 +1,6 @@
 rule trial:
     input:
-        script=ancient(f"{SCRIPTS}/launch.py"),
-        data=data_of_trial,
+        data=data_of_trial(),
     output:
         record=f"{RESULTS}/{TRIAL}/{RECORD}",
         steps=f"{RESULTS}/{TRIAL}/{STEPS}",
@@ -24,8 +23,9 @@ rule trial:
         slurm_extra=asks_for("slurm_extra"),
         limits=asks_for("limits"),
     params:
+        script=f"{SCRIPTS}/launch.py",  # no input, for Snakemake takes 1 ms to find that no rule makes it
         trial=arguments_of_trial,
-        code=code_of_trial,
-        folder=f"{RESULTS}/{TRIAL}",
+        code=code_of_trial(),
     shell:
-        "python {input.script:q} --folder={params.folder:q} --log={log:q} --end-with-parent {params.trial} {resources.limits}"
+        'python {params.script:q} --folder="$(dirname {output.record:q})" --log={log:q} --end-with-parent'
+        " {params.trial} {resources.limits}"
