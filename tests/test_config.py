@@ -189,7 +189,7 @@ def test_a_number_that_yaml_reads_as_text_is_the_number_that_it_is(text):
         ({"strategies": {"ddp": {"launchers": []}}}, "at least 1 item"),
         ({"device": "gpu"}, "valid: cpu, cuda"),
         ({"device": "cudo"}, "did you mean 'cuda'?"),
-        ({"precision": "fp16"}, "valid: fp32, bf16"),
+        ({"precision": "fp8"}, "valid: fp32, tf32, bf16, fp16"),
         ({"workload": {"optimizer": {"name": "adams"}}}, "did you mean 'adam'?"),
     ],
 )

@@ -212,6 +212,11 @@ def test_the_example_of_a_strategy_is_measured_and_nothing_else_is(
     record = Record.read(changed.root / STRATEGY_EXAMPLE.split()[-1])
     assert record.status == "ok"
     assert record.weights_max_difference == 0
+    figure = "results/quickstart/figures/speedup.svg"
+    done = in_shell(f"snakemake --cores 2 {figure} --config partial=true", changed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "one_exchange" in (changed.root / "results/quickstart/tables/summary.csv").read_text()
+    assert "one_exchange" in (changed.root / figure).read_text()
 
 
 # --- links, names, tables ------------------------------------------------------------------------------------------

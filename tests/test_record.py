@@ -11,7 +11,16 @@ from factories import a_record, a_segment, a_trial, an_evaluation, an_unavailabl
 
 from dpscale import record as module
 from dpscale.errors import UserError
-from dpscale.record import RECORD, STEP_COLUMNS, STEPS, Record, read_steps, write_atomically, write_steps
+from dpscale.record import (
+    FORMAT_VERSION,
+    RECORD,
+    STEP_COLUMNS,
+    STEPS,
+    Record,
+    read_steps,
+    write_atomically,
+    write_steps,
+)
 
 
 def write(folder, record=None):
@@ -78,7 +87,7 @@ def test_a_cut_record_is_refused_with_the_remedy(tmp_path, share):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"3", b"null", b'"text"', b"{}", b"\xff\xfe", b'{"format_version": 1}'], ids=str
+    "content", [b"", b"[]", b"3", b"null", b'"text"', b"{}", b"\xff\xfe", b'{"format_version": 2}'], ids=str
 )
 def test_another_file_under_its_name_is_refused(tmp_path, content):
     (tmp_path / RECORD).write_bytes(content)
@@ -89,11 +98,11 @@ def test_a_missing_record_is_refused(tmp_path):
     assert "FileNotFoundError" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("version", [0, 2, None, "1"])
+@pytest.mark.parametrize("version", [0, 1, None, "2"])
 def test_a_record_of_another_format_is_refused(tmp_path, version):
     write(tmp_path)
     edit(tmp_path, format_version=version)
-    assert f"format {version}, this code reads 1" in refusal(tmp_path)
+    assert f"format {version}, this code reads {FORMAT_VERSION}" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,21 @@ def test_each_precision_has_its_own_base():
     assert summary.loc["half"].speedup == 1.0
 
 
+@pytest.mark.parametrize("fact", ["compile", "channels_last"])
+def test_a_base_that_was_made_faster_by_other_means_is_none(fact):
+    summary = summary_of(repeats(SINGLE, [2.0]), repeats(replace(DDP, **{fact: True}), [2.0]))
+    assert summary.loc["ddp"].base_cell == ""
+
+
+def test_other_dtypes_than_the_bases_are_said():
+    """Precision as asked for is the same; what was seen is not."""
+    seen = {"weights": "float32", "compute": "float16", "optimizer_state": "float32"}
+    summary = summary_of(repeats(SINGLE, [2.0]), [measured(DDP, effective_precision=seen)])
+    assert summary.loc["ddp"].warnings == "other number formats than its base: compute float16, there float32"
+    assert summary.loc["ddp"].effective_precision == "weights float32, compute float16, optimizer_state float32"
+    assert summary.loc["single"].warnings == ""
+
+
 @pytest.mark.parametrize("row", [missing(SINGLE), unavailable(SINGLE)])
 def test_a_base_that_was_not_measured_is_none(row):
     assert summary_of([row], repeats(DDP, [2.0])).loc["ddp"].base_cell == ""

@@ -28,6 +28,8 @@ IDENTITY = {
     "world_size": "processes: N, or 1 for a single-process strategy",
     "device": "cpu or cuda",
     "precision": "as asked for; effective_precision says what was seen",
+    "compile": "whether torch.compile was used",
+    "channels_last": "whether images were in channels-last memory format",
     "scaling": "weak: the batch per device is fixed; strong: the global batch is",
     "batch_size_per_device": "samples per device and step",
     "global_batch_size": "samples per step over all devices",
@@ -232,7 +234,8 @@ def _timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) ->
 def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | None:
     """The cell that this one is compared with: one device, all else equal.
 
-    The plain `single` if the experiment has it in the same precision; else the same strategy and launcher on one device.
+    The plain `single` if the experiment has it in the same precision, compiled alike and in the same memory format; else
+    the same strategy and launcher on one device.
     """
     me = cell.iloc[0]
 
@@ -242,7 +245,9 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
     one_device = [
         other
         for other in cells
-        if first_of(other).devices == 1 and first_of(other).precision == me.precision and (other.status == "ok").any()
+        if first_of(other).devices == 1
+        and all(first_of(other)[fact] == me[fact] for fact in ("precision", "compile", "channels_last"))
+        and (other.status == "ok").any()
     ]
     for other in one_device:
         if first_of(other).base == "single":
