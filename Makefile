@@ -20,12 +20,18 @@ endif
 RUN_LOCK := $(word 1,$(LOCKS))
 DEV_LOCK := $(word 2,$(LOCKS))
 
-.PHONY: run test lint format bench schema lock clean
+.PHONY: run reprobe test lint format bench schema lock clean
 
 run: .venv/run-ready
 	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
 	$(BIN)/snakemake --cores $(CORES) --report results/report.html $(ARGS)
 	@$(BIN)/python scripts/show.py results/*/tables/summary.csv --report results/report.html
+
+# Once what was missing is there: trials that were unavailable run again, and what is made from them.
+reprobe: .venv/run-ready
+	@found="$$($(BIN)/python scripts/unavailable.py)" || exit 1; \
+	if [ -z "$$found" ]; then echo "no planned trial is unavailable"; \
+	else $(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS) --forcerun $$found; fi
 
 test: .venv/dev-ready
 	$(BIN)/pytest

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import re
 import signal
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,27 @@ def test_an_unavailable_trial_ends_well_and_is_shown_with_its_reason(whole: Chec
     assert "needs CUDA devices" in output
     for figure in ("comparison", "speedup"):
         assert "Unavailable: data_parallel/spawn/1x2" in whole.results(f"small/figures/{figure}.svg").read_text()
+
+
+def test_make_reprobe_runs_what_was_unavailable_again_and_nothing_else(whole: Checkout, tmp_path: Path) -> None:
+    copy = whole.copy(tmp_path / "copy")
+    before = {record["launch"]["started_at"] for record in copy.records()}
+    command = ["make", "reprobe", f"BIN={Path(sys.executable).parent}", "-o", ".venv/run-ready"]
+    done = subprocess.run(command, cwd=copy.root, env=copy.environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = [record["trial"] for record in copy.records() if record["launch"]["started_at"] not in before]
+    assert [(trial["strategy"], trial["repeat"]) for trial in again] == [("data_parallel", 0), ("data_parallel", 1)]
+    assert "Nothing to be done" in copy.dry_run().output
+
+
+def test_make_reprobe_says_when_there_is_nothing_to_probe(whole: Checkout, tmp_path: Path) -> None:
+    copy = whole.copy(tmp_path / "copy")
+    config = copy.config
+    del config["experiments"]["small"]["strategies"]["data_parallel"]
+    copy.configure(config)
+    command = ["make", "reprobe", f"BIN={Path(sys.executable).parent}", "-o", ".venv/run-ready"]
+    done = subprocess.run(command, cwd=copy.root, env=copy.environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "no planned trial is unavailable\n")
 
 
 def test_the_bases_speedup_is_one_and_the_control_has_no_accuracy(whole: Checkout) -> None:

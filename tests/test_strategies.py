@@ -43,7 +43,7 @@ OPTIONS = [
     Variant("ddp", {"comm_hook": "fp16"}, 5e-4),  # gradients are rounded to 11 bits
     Variant("ddp", {"comm_hook": "bf16"}, 4e-3),  # to 8 bits
     Variant("ddp", {"comm_hook": "powersgd", "powersgd_rank": 4}, 5e-2),  # to rank 4, the rest made up for later
-    Variant("ddp", precision="bf16", tolerance=4e-3),  # activations are rounded to 8 bits
+    Variant("ddp", precision="bf16", tolerance=1e-2),  # activations and their gradients are rounded to 8 bits
     Variant("fsdp", {"reshard_after_forward": False}),
     Variant("fsdp", precision="bf16", tolerance=2e-2),  # weights too, for compute
     Variant("zero", {"parameters_as_bucket_view": True}),

@@ -61,7 +61,7 @@ def weights_are_finite(trial: Trial, weights: Iterable[torch.Tensor]) -> None:
 
 
 class PrecisionObserver:
-    """The dtypes that training really uses, whatever was asked for. Its hooks remove themselves when they fire.
+    """The dtypes that training really uses, whatever was asked for. Each is looked at once, in the first step.
 
     A dtype that this row keeps out of sight (gradients in a library's own buffers) is absent.
     """
@@ -74,17 +74,17 @@ class PrecisionObserver:
         self.seen["weights"] = _name(parameters[0].dtype)
         layer = next(module for module in model.modules() if any(True for _ in module.parameters(recurse=False)))
         forward_hook = layer.register_forward_hook(lambda module, args, output: saw_output(output))
-        step_hook = training.replica.optimizer.register_step_pre_hook(lambda *_: saw_gradients())
+        training.before_first_update = self._look_at_gradients
 
         def saw_output(output: torch.Tensor) -> None:
             self.seen["compute"] = _name(output.dtype)
             forward_hook.remove()
 
-        def saw_gradients() -> None:
-            gradient = next((parameter.grad for parameter in parameters if parameter.grad is not None), None)
-            if gradient is not None:
-                self.seen["gradients"] = _name(gradient.dtype)
-            step_hook.remove()
+    def _look_at_gradients(self) -> None:
+        gradients = (parameter.grad for parameter in self._training.plain_model.parameters())
+        gradient = next((gradient for gradient in gradients if gradient is not None), None)
+        if gradient is not None:
+            self.seen["gradients"] = _name(gradient.dtype)
 
     def look_at_optimizer(self) -> None:
         """After the training: what the optimiser keeps of each weight; plain SGD keeps nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
@@ -37,6 +37,7 @@ class Training:
             )
         )
         self.precision.count_steps_of(self.replica.optimizer)
+        self.before_first_update: Callable[[], None] | None = None  # gradients are there then, and gone afterwards
         self.model = torch.compile(self.replica.model) if trial.compile else self.replica.model
 
     def parts(self, batch: Batch) -> list[Batch]:
@@ -59,6 +60,9 @@ class Training:
             self.replica.exchange()
 
     def update(self) -> None:
+        if self.before_first_update is not None:
+            self.before_first_update()
+            self.before_first_update = None
         self.precision.updates += 1
         self.replica.update(lambda optimizer: self.precision.step(optimizer, self.clip_norm))
 

@@ -69,11 +69,12 @@ class Comparison:
 
 def plan_one(**experiment: Any) -> Trial:
     """The first trial of an experiment, planned as a config.yaml with these keys would be."""
-    data = {"datasets": {"fashion_mnist": {"source": "any"}}, "experiments": {"bench_trials": experiment}}
+    datasets = {"fashion_mnist": {"source": "any"}, **experiment.pop("datasets", {})}
+    data = {"datasets": datasets, "experiments": {"bench_trials": experiment}}
     return plan_trials(load_config(data, "bench"), "bench")["bench_trials"][0]
 
 
-def prepare(dataset: str, folder: Path, **settings: str) -> Path:
+def prepare(dataset: str, folder: Path, **settings: Any) -> Path:
     """The folder of a dataset, made by the project's own prepare.py unless it is there."""
     out = folder / dataset
     if not out.exists():

@@ -1,4 +1,4 @@
-"""What the project costs, as ratios of interleaved pairs: its loop, its data path, its dry run, its start-up, a job's.
+"""What the project costs, as ratios of interleaved pairs: its loop, its strategies, its data path, its dry run, its start-up, a job's.
 
     python tests/bench/run.py                every bench, at least 5 pairs each: some 20 minutes on 2 cores
     python tests/bench/run.py loop           one of them
@@ -27,7 +27,7 @@ from tabulate import tabulate
 
 from dpscale.environment import describe_machine
 
-BENCHES = ("loop", "textbook", "dry_run", "startup", "job_start")
+BENCHES = ("loop", "strategies", "textbook", "dry_run", "startup", "job_start")
 SMALLEST = {"pairs": 1, "steps": 3, "samples": 512, "trials": 10}
 
 

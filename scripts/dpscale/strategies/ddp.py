@@ -98,7 +98,21 @@ class HookedReplica(DDPReplica):
                     start_powerSGD_iter=self.options.powersgd_start_step,
                 )
                 # not its batched form, which fails in torch 2.14
-                model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+                in_turn = self.world.device.type == "cpu"
+                model.register_comm_hook(state, _powersgd_in_turn if in_turn else powerSGD_hook.powerSGD_hook)
+
+
+def _powersgd_in_turn(state, bucket):  # type: ignore[no-untyped-def]  # DDP checks annotations as objects, not as text
+    """PowerSGD's hook, one bucket after the other.
+
+    It exchanges each bucket several times, from callbacks. gloo runs these on threads of its own, so that ranks would
+    meet in different orders as soon as there are two buckets; NCCL keeps them in the order of its stream.
+    """
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import powerSGD_hook
+
+    exchanged = powerSGD_hook(state, bucket)
+    exchanged.wait()
+    return exchanged
 
 
 def _refuses(options: Options, device: str, precision: str) -> str | None:
