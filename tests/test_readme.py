@@ -22,6 +22,7 @@ from dpscale.cluster import ClusterConfig
 from dpscale.config import load_config
 from dpscale.plan import plan_trials
 from dpscale.record import STEP_COLUMNS, Record
+from dpscale.strategies import STRATEGIES
 from dpscale.tables import TABLES
 
 README = ROOT / "README.md"
@@ -49,6 +50,7 @@ DRY_RUN = [
     "snakemake --cores 2 --forcerun trial",
     f"snakemake --cores 2 --forcerun trial -- {RECORD}",
     "snakemake --cores 2 --config results_dir=elsewhere/results data_dir=elsewhere/data",
+    "snakemake --cores 2 --configfile workflow/experiments/every_strategy.yaml every_strategy",
     "snakemake --cores 1 -n -p results/wide/trials/ddp/torchrun/2x1/r0/record.json",
 ]
 DRY_RUN_WITHOUT_SLURM = [
@@ -217,6 +219,14 @@ def test_the_example_of_a_strategy_is_measured_and_nothing_else_is(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "one_exchange" in (changed.root / "results/quickstart/tables/summary.csv").read_text()
     assert "one_exchange" in (changed.root / figure).read_text()
+
+
+# --- the table of strategies ------------------------------------------------------------------------------------------
+
+
+def test_the_readme_says_of_every_strategy_where_it_has_been_run() -> None:
+    section = README.read_text().split("\n## Strategies\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(STRATEGIES)
 
 
 # --- links, names, tables ------------------------------------------------------------------------------------------
