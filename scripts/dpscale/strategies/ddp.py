@@ -101,7 +101,7 @@ class HookedReplica(DDPReplica):
                 model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
-def _refuses(options: Options, device: str, precision: str) -> str | None:
+def _refuses(options: Options, device: str, precision: str, optimizer: str) -> str | None:
     tuned = {"powersgd_rank", "powersgd_start_step"} & options.model_fields_set
     if tuned and options.comm_hook != "powersgd":
         return f"{', '.join(sorted(tuned))}: only comm_hook: powersgd has it; set that or remove it"
