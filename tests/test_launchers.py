@@ -67,15 +67,15 @@ def test_mpirun_on_ones_own_machine_asks_no_scheduler_and_no_ssh_and_stays_on_lo
     assert after("-np", argv) == "4"
     assert (after("plm", argv), after("ras", argv)) == ("isolated", "^slurm")
     assert after("oob_tcp_if_include", argv) == after("btl_tcp_if_include", argv) == "127.0.0.0/8"
-    assert "--host" not in argv
 
 
 def test_mpirun_in_a_job_is_one_for_all_nodes_rank_0_on_the_first() -> None:
     argv = LAUNCHERS["mpirun"].argv(TRAIN, a_placement(hosts=("gpu07", "gpu08"), gres_per_node="gpu:4"))
     assert after("-np", argv) == "8"
-    assert after("--host", argv) == "gpu07:4,gpu08:4"
+    assert argv[:4] == ["env", "SLURM_NODELIST=gpu07,gpu08", "SLURM_TASKS_PER_NODE=4(x2)", "mpirun"]
     assert after("--map-by", argv) == "slot"
-    assert (after("plm", argv), after("plm_slurm_args", argv)) == ("slurm", "--overlap --gres=gpu:4")
+    assert (after("plm", argv), after("ras", argv)) == ("slurm", "slurm")
+    assert after("plm_slurm_args", argv) == "--overlap --gres=gpu:4"
     assert "srun" not in argv
 
 

@@ -90,16 +90,18 @@ def mpirun(command: Command, placement: Placement) -> Command:
     """
     if placement.node_rank is not None:
         loopback = {f"{part}_tcp_if_include": "127.0.0.0/8" for part in ("oob", "btl")}
-        alone = {"plm": "isolated", "ras": "^slurm", "oob_tcp_disable_ipv6_family": "1"}
-        where = ["--oversubscribe", *_mca({**alone, **loopback})]
+        start, how = [], {"plm": "isolated", "ras": "^slurm", "oob_tcp_disable_ipv6_family": "1", **loopback}
     else:
+        # what it learns its nodes from, and Snakemake's plugin drops; told of them by --host, it misplaces its daemons
+        tasks = f"{placement.ranks_per_node}(x{placement.nodes})"
+        start = ["env", f"SLURM_NODELIST={','.join(placement.hosts)}", f"SLURM_TASKS_PER_NODE={tasks}"]
         step = ["--overlap", *([] if placement.gres_per_node is None else [f"--gres={placement.gres_per_node}"])]
-        slots = ",".join(f"{host}:{placement.ranks_per_node}" for host in placement.hosts)
-        where = ["--host", slots, *_mca({"plm": "slurm", "plm_slurm_args": " ".join(step)})]
+        how = {"plm": "slurm", "ras": "slurm", "plm_slurm_args": " ".join(step)}
     return [
-        *("mpirun", "-np", str(placement.nodes * placement.ranks_per_node), "--allow-run-as-root"),
-        *("--map-by", "slot", "--bind-to", "none"),  # threads are torch's own business, as under the other launchers
-        *where,
+        *(*start, "mpirun", "-np", str(placement.nodes * placement.ranks_per_node), "--allow-run-as-root"),
+        # threads are torch's own business, as under the other launchers
+        *("--map-by", "slot", "--bind-to", "none", "--oversubscribe"),
+        *(word for name, value in how.items() for word in ("--mca", name, value)),
         *_task(command, placement, "mpirun.py"),
     ]
 
@@ -109,10 +111,6 @@ def horovodrun(command: Command, placement: Placement) -> Command:
     ranks = placement.ranks_per_node
     run = ["horovodrun", "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}"]
     return [*run, *_task(command, placement, "horovodrun.py")]
-
-
-def _mca(settings: dict[str, str]) -> Command:
-    return [word for name, value in settings.items() for word in ("--mca", name, value)]
 
 
 def _task(command: Command, placement: Placement, script: str) -> Command:
