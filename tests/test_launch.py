@@ -246,13 +246,14 @@ def test_spawn_meets_at_either_loopback_address(address: str, data: Path, tmp_pa
     assert len(Record.read(tmp_path / RECORD).ranks) == 2
 
 
-@LAUNCHERS
+@AND_MPIRUN
 def test_a_local_run_listens_on_loopback_only(launcher: str, data: Path, tmp_path: Path):
     with running(endless(launcher), data, tmp_path) as started:
         started.rank_pids()
         listening = {
             connection.laddr.ip
             for process in started.survivors()
+            if process.name() != "mpirun"  # its own port is open to the network: Open MPI 4 has no option against it
             for connection in process.net_connections()
             if connection.status == psutil.CONN_LISTEN
         }
