@@ -1,4 +1,4 @@
-# make run | test | lint | bench: each prepares .venv first, which takes minutes once and nothing when nothing changed.
+# make run | test | lint | bench | horovod: each prepares .venv first, which takes minutes once and nothing when nothing changed.
 #
 #   PYTHON=python3.12     another interpreter, 3.11 or newer
 #   CORES=4               how many cores Snakemake may use
@@ -20,7 +20,7 @@ endif
 RUN_LOCK := $(word 1,$(LOCKS))
 DEV_LOCK := $(word 2,$(LOCKS))
 
-.PHONY: run reprobe test lint format bench schema lock clean
+.PHONY: run reprobe test lint format bench schema lock horovod clean
 
 run: .venv/run-ready
 	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
@@ -60,6 +60,10 @@ lock: .venv/dev-ready
 	$(BIN)/pip-compile $(LOCK_FLAGS) --output-file envs/requirements.txt envs/requirements.in
 	$(BIN)/pip-compile $(LOCK_FLAGS) --output-file envs/requirements-dev.txt --constraint envs/requirements.txt envs/requirements-dev.in
 LOCK_FLAGS := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
+
+# Horovod's last release, built against the torch of .venv: minutes. Not part of CI.
+horovod: .venv/run-ready
+	envs/horovod.sh $(BIN)/python
 
 clean:
 	rm -rf .venv .snakemake .mypy_cache .pytest_cache .ruff_cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from typing import IO, Any, NoReturn
 
 from dpscale import attempt, slurm
 from dpscale.code import SCRIPTS, digest_of, trial_code
+from dpscale.environment import describe_machine, prefer_this_python
 from dpscale.errors import UserError
 from dpscale.launchers import CONTRACT, LAUNCHERS
 from dpscale.monitor import GpuSampler
@@ -77,6 +79,8 @@ def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "DPSCALE_DRAFTS": str(drafts),
     }
+    if "SLURM_JOB_ID" in environment:  # Open MPI asks for the old name, which Snakemake's plugin drops
+        environment.setdefault("SLURM_JOBID", environment["SLURM_JOB_ID"])
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if trial.nodes == 1 and loopback:
         environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # nothing of a local run listens to the outside
@@ -117,11 +121,32 @@ def job_of(trial: Trial) -> dict[str, Any] | None:
 
 def refuse_nested_launchers() -> None:
     """Raises UserError under another launcher: N copies of a trial would each start N ranks."""
-    for name, launcher in (("TORCHELASTIC_RUN_ID", "torchrun"), ("DPSCALE_DRAFTS", "scripts/launch.py")):
+    for name, launcher in (
+        ("TORCHELASTIC_RUN_ID", "torchrun"),
+        ("OMPI_COMM_WORLD_RANK", "mpirun"),
+        ("HOROVOD_RANK", "horovodrun"),
+        ("DPSCALE_DRAFTS", "scripts/launch.py"),
+    ):
         if name in os.environ:
             raise UserError(
                 f"launch.py was started by {launcher} ({name} is set) and would start ranks inside ranks; start it on its own"
             )
+
+
+def missing_program(trial: Trial) -> str | None:
+    """Why the trial's launcher can't start ranks here, or None."""
+    launcher = LAUNCHERS[trial.launcher]
+    if launcher.program is None:
+        return None
+    if shutil.which(launcher.program) is None:
+        return f"needs {launcher.program}: not on this machine's PATH ({launcher.install})"
+    if launcher.version:
+        asked = [launcher.program, "--version"]
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False).stdout
+        if launcher.version not in said:
+            found = said.partition("\n")[0] or "nothing known"
+            return f"needs {launcher.version}'s {launcher.program}: this one is {found} ({launcher.install})"
+    return None
 
 
 def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float, log: Log) -> int:
@@ -155,6 +180,36 @@ def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float,
     return exitcode
 
 
+def run_attempts(
+    trial: Trial, args: argparse.Namespace, job: dict[str, Any] | None, drafts: Path, log: Log
+) -> tuple[int, GpuSampler | None]:
+    """Start the trial's ranks until they end well; returns the number of attempts, and the last one's sampler.
+
+    Raises:
+        UserError: they failed, by something else than a port that somebody took.
+    """
+    data = args.data.absolute()
+    stage_to = staging_folder(job)
+    staging = [] if stage_to is None else [f"--stage-to={stage_to}"]
+    train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *staging, *trial.to_args()]
+    seen_in_container = tuple(str(path) for path in (data, drafts, stage_to) if path is not None)
+    number = 0
+    while True:
+        number += 1
+        placement = replace(place(trial, by_hand_of(args), job, number), binds=seen_in_container)
+        command = LAUNCHERS[trial.launcher].argv(train, placement)
+        sampling: AbstractContextManager[GpuSampler | None] = GpuSampler() if trial.device == "cuda" else nullcontext()
+        with sampling as sampler:
+            exitcode = run_ranks(command, environment_for(trial, drafts), trial.timeout_s, log)
+        if exitcode == 0:
+            return number, sampler
+        can_retry = number < ATTEMPTS and args.node_rank is None  # by hand the other machines know one port
+        if not (can_retry and attempt.address_was_taken(drafts, placement.master_port)):
+            raise UserError(attempt.explain_failure(drafts, exitcode))
+        attempt.forget_failures(drafts)
+        log.write(f"port {placement.master_port} was taken meanwhile: trying another")
+
+
 def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
     """One trial, measured into `folder`; returns a line that says how it went.
 
@@ -162,36 +217,22 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
         UserError: it failed; the text names the first failing rank and its error or signal.
     """
     attempt.adopt_orphans()
-    data, folder = args.data.absolute(), args.folder.absolute()
+    folder = args.folder.absolute()
     job = job_of(trial)
     first_node = args.node_rank in (None, 0)  # of several machines by hand, the one that commits
     # the other machines' own folder: node 0's lock and drafts may lie on the same file system
     with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
-        stage_to = staging_folder(job)
-        staging = [] if stage_to is None else [f"--stage-to={stage_to}"]
-        train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *staging, *trial.to_args()]
-        seen_in_container = tuple(str(path) for path in (data, drafts, stage_to) if path is not None)
         started = datetime.now(timezone.utc)
-        for number in range(1, ATTEMPTS + 1):
-            placement = replace(place(trial, by_hand_of(args), job, number), binds=seen_in_container)
-            command = LAUNCHERS[trial.launcher](train, placement)
-            sampling: AbstractContextManager[GpuSampler | None] = (
-                GpuSampler() if trial.device == "cuda" else nullcontext()
-            )
-            with sampling as sampler:
-                exitcode = run_ranks(command, environment_for(trial, drafts), trial.timeout_s, log)
-            if exitcode == 0:
-                break
-            can_retry = number < ATTEMPTS and args.node_rank is None  # by hand the other machines know one port
-            if not (can_retry and attempt.address_was_taken(drafts, placement.master_port)):
-                raise UserError(attempt.explain_failure(drafts, exitcode))
-            attempt.forget_failures(drafts)
-            log.write(f"port {placement.master_port} was taken meanwhile: trying another")
+        attempts, sampler = 0, None
+        if reason := missing_program(trial):
+            Record.write_unavailable(trial, reason, describe_machine("cpu"), drafts)
+        else:
+            attempts, sampler = run_attempts(trial, args, job, drafts, log)
         launch = {
             "command": [sys.executable, *sys.argv],
             "started_at": started.isoformat(),
             "ended_at": datetime.now(timezone.utc).isoformat(),
-            "port_attempts": number,
+            "port_attempts": attempts,
             "code": trial_code(trial.base, trial.model, trial.launcher),
             "slurm": job,
         }
@@ -260,6 +301,7 @@ def main() -> int:
         signal.signal(number, interrupt)
     if args.end_with_parent:
         attempt.die_with_parent(signal.SIGTERM)
+    prefer_this_python()  # horovodrun lies beside it
     log = Log(args.log)
     try:
         refuse_nested_launchers()

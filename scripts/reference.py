@@ -172,9 +172,7 @@ def launchers() -> str:
     def first_paragraph(function: Callable[..., Any]) -> str:
         return (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
 
-    return table(
-        ("name", "what it is"), [(f"`{name}`", first_paragraph(function)) for name, function in LAUNCHERS.items()]
-    )
+    return table(("name", "what it is"), [(f"`{name}`", first_paragraph(row.argv)) for name, row in LAUNCHERS.items()])
 
 
 def figures() -> str:

@@ -203,11 +203,7 @@ def main(argv: list[str] | None = None) -> None:
                     write_failure(args.out, error)  # before this block's end closes connections and fails the others
                     raise
         elif rank == 0:
-            digest = write_steps(args.out / STEPS, {})
-            environment = describe_machine("cpu")
-            Record(
-                trial=trial, status="unavailable", reason=reason, environment=environment, steps_sha256=digest
-            ).write(args.out)
+            Record.write_unavailable(trial, reason, describe_machine("cpu"), args.out)
     except Exception as error:  # noqa: BLE001 - put down, shown, and ended with: whatever it is
         traceback.print_exception(error, limit=0 if isinstance(error, UserError) else None)
         write_failure(args.out, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,12 +17,14 @@ from typing import Any
 import psutil
 import pyarrow
 
+from dpscale.launchers import LAUNCHERS
 from dpscale.record import RECORD, Record, read_steps
 from dpscale.strategies import STRATEGIES
 from dpscale.trial import Trial
 
 TESTS = Path(__file__).parent
 SCRIPTS = TESTS.parent / "scripts"
+STANDINS = TESTS / "standins"  # packages and programs in the place of those that are not on every machine
 TRAIN_SAMPLES, TEST_SAMPLES = 640, 103  # the second is prime: no number of ranks divides it
 ENDLESS = 1_000_000  # steps; such a trial ends because a test ends it
 SGD = {"name": "sgd", "lr": 0.05, "momentum": None, "weight_decay": 0.0}
@@ -137,12 +140,26 @@ def launch_environment(folder: Path, inject: str = "", rank: int | str = "all", 
     """This process's environment, with the names of changes (tests/injected/changes.py) and the rank they concern."""
     return {
         **{name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
-        "PYTHONPATH": str(TESTS / "injected"),
+        "PYTHONPATH": os.pathsep.join([str(TESTS / "injected"), os.environ.get("PYTHONPATH", "")]),
         "DPSCALE_TEST_INJECT": inject,
         "DPSCALE_TEST_RANK": str(rank),
         "DPSCALE_TEST_OUT": str(folder),
         **variables,
     }
+
+
+def standins() -> dict[str, str]:
+    """Variables under which a launch finds them."""
+    return {
+        "PYTHONPATH": os.pathsep.join([str(TESTS / "injected"), str(STANDINS)]),
+        "PATH": os.pathsep.join([str(STANDINS / "bin"), os.environ["PATH"]]),
+    }
+
+
+def starts_here(launcher: str) -> bool:
+    """Whether this machine has what a launcher needs."""
+    program = LAUNCHERS[launcher].program
+    return program is None or shutil.which(program) is not None
 
 
 @contextmanager

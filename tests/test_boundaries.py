@@ -92,6 +92,7 @@ WITHOUT_TORCH = [
     "trial",
     "plan",
     "launchers",
+    "tasks",
     "placement",
     "slurm",
     "attempt",
@@ -212,7 +213,7 @@ def test_no_module_of_the_library_imports_an_entry_point(name):
 @pytest.mark.parametrize("name", [path.stem for path in ENTRY_POINTS])
 def test_entry_points_import_each_other_only_to_become_a_rank(name):
     others = {path.stem for path in ENTRY_POINTS if touches(name, path.stem)}
-    assert others == ({"train"} if name in ("spawn", "srun") else set())
+    assert others == ({"train"} if name in ("spawn", "srun", "mpirun", "horovodrun") else set())
 
 
 def test_imports_run_downward_only():

@@ -24,6 +24,7 @@ from launching import (
     measured,
     running,
     small_trial,
+    starts_here,
     wait_until,
 )
 
@@ -31,9 +32,11 @@ from dpscale import attempt
 from dpscale.environment import describe_machine
 from dpscale.record import RECORD, Record
 from dpscale.trial import Trial
+from launch import missing_program
 
 SOON_S = 30.0  # from a fault to the end of launch.py
 LAUNCHERS = pytest.mark.parametrize("launcher", ["spawn", "torchrun"])
+AND_MPIRUN = pytest.mark.parametrize("launcher", ["spawn", "torchrun", *["mpirun"] * starts_here("mpirun")])
 
 
 def endless(launcher: str = "spawn", **changes: object) -> Trial:
@@ -50,7 +53,7 @@ def ended(started: Launch) -> float:
 # Who the ranks are
 
 
-@LAUNCHERS
+@AND_MPIRUN
 def test_variables_of_other_launchers_do_not_reach_the_ranks(launcher: str, data: Path, tmp_path: Path):
     stray = {
         "RANK": "7",
@@ -67,6 +70,8 @@ def test_variables_of_other_launchers_do_not_reach_the_ranks(launcher: str, data
         "SLURM_PROCID": "3",
         "SLURM_NTASKS": "8",
         "SLURM_NODEID": "2",
+        "SLURM_NODELIST": "gpu[07-08]",  # mpirun would ask for these
+        "SLURM_TASKS_PER_NODE": "4(x2)",
     }
     done = measured(small_trial(launcher=launcher), data, tmp_path, **stray)
     assert [facts.rank for facts in done.record.ranks] == [0, 1]
@@ -141,10 +146,56 @@ def test_launch_under_torchrun_is_refused(data: Path, tmp_path: Path):
     assert not (tmp_path / RECORD).exists()
 
 
-def test_launch_under_launch_is_refused(data: Path, tmp_path: Path):
-    done = launch(small_trial(), data, tmp_path, DPSCALE_DRAFTS=str(tmp_path))
+@pytest.mark.parametrize(
+    ("variable", "launcher"),
+    [
+        ("DPSCALE_DRAFTS", "scripts/launch.py"),
+        ("OMPI_COMM_WORLD_RANK", "mpirun"),
+        ("HOROVOD_RANK", "horovodrun"),
+    ],
+)
+def test_launch_under_another_launcher_is_refused(variable: str, launcher: str, data: Path, tmp_path: Path):
+    done = launch(small_trial(), data, tmp_path, **{variable: "0"})
     assert done.returncode == 1
-    assert "launch.py was started by scripts/launch.py" in done.stderr
+    assert f"launch.py was started by {launcher}" in done.stderr
+
+
+def a_program(folder: Path, name: str, says: str) -> str:
+    """The PATH of a machine whose `name` says this of itself."""
+    folder.mkdir()
+    (folder / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+    (folder / name).chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "found", "reason"),
+    [
+        ("mpirun", None, "needs mpirun: not on this machine's PATH (apt-get install openmpi-bin)"),
+        ("horovodrun", None, "needs horovodrun: not on this machine's PATH (make horovod)"),
+        (
+            "mpirun",
+            "HYDRA build details:",
+            "needs Open MPI's mpirun: this one is HYDRA build details: (apt-get install openmpi-bin)",
+        ),
+    ],
+    ids=["mpirun", "horovodrun", "another mpirun"],
+)
+def test_a_trial_whose_launcher_is_not_there_is_unavailable_with_how_to_get_it(
+    launcher: str, found: str | None, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    path = "/nowhere" if found is None else a_program(tmp_path / "bin", launcher, found)
+    monkeypatch.setenv("PATH", path)
+    assert missing_program(small_trial(launcher=launcher)) == reason
+
+
+def test_the_record_of_such_a_trial_says_so(data: Path, tmp_path: Path):
+    path = a_program(tmp_path / "bin", "mpirun", "HYDRA build details:")
+    done = measured(small_trial(launcher="mpirun"), data, tmp_path / "trial", PATH=path)
+    assert (done.record.status, done.record.launch["port_attempts"]) == ("unavailable", 0)
+    assert "this one is HYDRA" in (done.record.reason or "")
+    assert "unavailable: needs Open MPI's mpirun" in done.stderr
+    assert done.steps.num_rows == 0
 
 
 def test_four_ranks_run_on_fewer_cpus_and_say_so(data: Path, tmp_path: Path):
@@ -195,13 +246,14 @@ def test_spawn_meets_at_either_loopback_address(address: str, data: Path, tmp_pa
     assert len(Record.read(tmp_path / RECORD).ranks) == 2
 
 
-@LAUNCHERS
+@AND_MPIRUN
 def test_a_local_run_listens_on_loopback_only(launcher: str, data: Path, tmp_path: Path):
     with running(endless(launcher), data, tmp_path) as started:
         started.rank_pids()
         listening = {
             connection.laddr.ip
             for process in started.survivors()
+            if process.name() != "mpirun"  # its own port is open to the network: Open MPI 4 has no option against it
             for connection in process.net_connections()
             if connection.status == psutil.CONN_LISTEN
         }
@@ -291,7 +343,7 @@ def test_an_interface_that_is_there_is_kept(data: Path, tmp_path: Path):
 # How it ends
 
 
-@LAUNCHERS
+@AND_MPIRUN
 def test_a_killed_rank_ends_all_is_named_and_the_same_command_then_finishes(launcher: str, data: Path, tmp_path: Path):
     with running(endless(launcher), data, tmp_path) as started:
         os.kill(started.rank_pids()[1], signal.SIGKILL)
@@ -305,7 +357,13 @@ def test_a_killed_rank_ends_all_is_named_and_the_same_command_then_finishes(laun
 
 @pytest.mark.parametrize(
     ("launcher", "number"),
-    [("spawn", signal.SIGINT), ("torchrun", signal.SIGINT), ("torchrun", signal.SIGTERM), ("spawn", signal.SIGHUP)],
+    [
+        ("spawn", signal.SIGINT),
+        ("torchrun", signal.SIGINT),
+        ("torchrun", signal.SIGTERM),
+        ("spawn", signal.SIGHUP),
+        *[("mpirun", signal.SIGINT)] * starts_here("mpirun"),
+    ],
 )
 def test_a_signal_ends_launch_and_its_ranks(launcher: str, number: signal.Signals, data: Path, tmp_path: Path):
     with running(endless(launcher), data, tmp_path) as started:
@@ -338,7 +396,7 @@ def test_a_signal_during_the_start_leaves_nothing_behind(data: Path, tmp_path: P
     assert started.leaves_nothing_behind()
 
 
-@LAUNCHERS
+@AND_MPIRUN
 def test_ranks_and_loader_workers_die_with_a_killed_launch_and_its_traces_do_no_harm(
     launcher: str, data: Path, tmp_path: Path
 ):
@@ -351,7 +409,7 @@ def test_ranks_and_loader_workers_die_with_a_killed_launch_and_its_traces_do_no_
     assert measured(small_trial(launcher=launcher), data, tmp_path).record.status == "ok"
 
 
-@LAUNCHERS
+@AND_MPIRUN
 def test_a_killed_launcher_takes_its_ranks_with_it(launcher: str, data: Path, tmp_path: Path):
     with running(endless(launcher), data, tmp_path) as started:
         started.rank_pids()
@@ -363,7 +421,7 @@ def test_a_killed_launcher_takes_its_ranks_with_it(launcher: str, data: Path, tm
     assert started.leaves_nothing_behind()
 
 
-@LAUNCHERS
+@AND_MPIRUN
 def test_the_error_is_that_of_the_rank_which_failed_first(launcher: str, data: Path, tmp_path: Path):
     done = launch(small_trial(launcher=launcher), data, tmp_path, inject="raises,closes_slowly", rank=1)
     assert done.returncode == 1

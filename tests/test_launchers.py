@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from factories import a_trial
 
+import horovodrun
+import mpirun
 from dpscale import slurm
 from dpscale.attempt import LOWEST_PORT, ephemeral_ports_begin
 from dpscale.cluster import ClusterConfig
 from dpscale.errors import UserError
 from dpscale.launchers import LAUNCHERS, Placement
 from dpscale.placement import ByHand, place
+from dpscale.tasks import place_of_task
 
 TRAIN = ["train.py", "--steps=3"]
 
@@ -35,7 +38,7 @@ def a_placement(**changes: Any) -> Placement:
 
 @pytest.mark.parametrize("launcher", ["spawn", "torchrun"])
 def test_in_a_job_srun_starts_one_launcher_per_node(launcher: str) -> None:
-    argv = LAUNCHERS[launcher](TRAIN, a_placement(gres_per_node="gpu:4"))
+    argv = LAUNCHERS[launcher].argv(TRAIN, a_placement(gres_per_node="gpu:4"))
     assert argv[0] == "srun"
     assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=12", "--gres=gpu:4"} <= set(argv)
     assert "--nproc-per-node=4" in argv
@@ -44,26 +47,91 @@ def test_in_a_job_srun_starts_one_launcher_per_node(launcher: str) -> None:
 
 @pytest.mark.parametrize("launcher", ["spawn", "torchrun"])
 def test_on_ones_own_node_nothing_stands_before_the_launcher(launcher: str) -> None:
-    argv = LAUNCHERS[launcher](TRAIN, a_placement(node_rank=1))
+    argv = LAUNCHERS[launcher].argv(TRAIN, a_placement(node_rank=1))
     assert argv[0] == sys.executable
     assert "--node-rank=1" in argv
 
 
 def test_the_launcher_srun_starts_one_task_per_rank() -> None:
-    argv = LAUNCHERS["srun"](TRAIN, a_placement())
+    argv = LAUNCHERS["srun"].argv(TRAIN, a_placement())
     assert {"--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=3"} <= set(argv)
+
+
+def after(flag: str, argv: list[str]) -> str:
+    return argv[argv.index(flag) + 1]
+
+
+def test_mpirun_on_ones_own_machine_asks_no_scheduler_and_no_ssh_and_stays_on_loopback() -> None:
+    argv = LAUNCHERS["mpirun"].argv(TRAIN, a_placement(nodes=1, node_rank=0))
+    assert argv[0] == "mpirun"
+    assert after("-np", argv) == "4"
+    assert (after("plm", argv), after("ras", argv)) == ("isolated", "^slurm")
+    assert after("oob_tcp_if_include", argv) == after("btl_tcp_if_include", argv) == "127.0.0.0/8"
+
+
+def test_mpirun_in_a_job_is_one_for_all_nodes_rank_0_on_the_first() -> None:
+    argv = LAUNCHERS["mpirun"].argv(TRAIN, a_placement(hosts=("gpu07", "gpu08"), gres_per_node="gpu:4"))
+    assert after("-np", argv) == "8"
+    assert argv[:4] == ["env", "SLURM_NODELIST=gpu07,gpu08", "SLURM_TASKS_PER_NODE=4(x2)", "mpirun"]
+    assert after("--map-by", argv) == "slot"
+    assert (after("plm", argv), after("ras", argv)) == ("slurm", "slurm")
+    assert after("plm_slurm_args", argv) == "--overlap --gres=gpu:4"
+    assert "srun" not in argv
+
+
+def test_horovodrun_starts_all_ranks_on_this_machine() -> None:
+    argv = LAUNCHERS["horovodrun"].argv(TRAIN, a_placement(nodes=1, node_rank=0))
+    assert argv[:6] == ["horovodrun", "--gloo", "-np", "4", "-H", "localhost:4"]
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_by_hand_each_machine_needs_a_launcher_of_its_own(launcher: str) -> None:
+    with pytest.raises(UserError, match=f"{launcher} starts the ranks of all machines.*use spawn or torchrun"):
+        place(a_trial(nodes=2, launcher=launcher), ByHand(0, "127.0.0.1", 12345), None, 1)
+
+
+def test_horovodrun_on_several_nodes_is_refused() -> None:
+    with pytest.raises(UserError, match="horovodrun starts ranks on one node only, 2 are asked for"):
+        place(a_trial(nodes=2, launcher="horovodrun"), None, {"job_id": "7", "nodes": ["a", "b"]}, 1)
+
+
+MPI_TASK = {
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+}
+HOROVOD_TASK = {name.replace("OMPI_COMM_WORLD", "HOROVOD"): value for name, value in MPI_TASK.items()}
+
+
+@pytest.mark.parametrize(
+    ("names", "variables"),
+    [(mpirun.NAMES, MPI_TASK), (horovodrun.NAMES, {**HOROVOD_TASK, "HOROVOD_CROSS_RANK": "1"})],
+    ids=["mpirun", "horovodrun"],
+)
+def test_a_task_becomes_the_rank_that_its_launcher_says(names: dict[str, str], variables: dict[str, str]) -> None:
+    place = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1"}
+    assert place_of_task("it", names, variables) == place
+
+
+def test_a_task_of_another_mpi_is_refused_by_what_it_lacks() -> None:
+    with pytest.raises(UserError, match=r"OMPI_COMM_WORLD_RANK.* not set: only Open MPI's mpirun starts this"):
+        place_of_task("Open MPI's mpirun", mpirun.NAMES, {"PMI_RANK": "0", "PMI_SIZE": "2"})
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_training_command_comes_last_and_whole(launcher: str) -> None:
-    assert LAUNCHERS[launcher](TRAIN, a_placement())[-len(TRAIN) :] == TRAIN
+    assert LAUNCHERS[launcher].argv(TRAIN, a_placement())[-len(TRAIN) :] == TRAIN
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_container_holds_what_runs_on_a_node_and_srun_stays_outside(launcher: str) -> None:
-    argv = LAUNCHERS[launcher](TRAIN, a_placement(container="image.sif", binds=("/data", "/drafts")))
+@pytest.mark.parametrize(
+    ("launcher", "outside"),
+    [("spawn", "srun"), ("torchrun", "srun"), ("srun", "srun"), ("mpirun", "mpirun"), ("horovodrun", "horovodrun")],
+)
+def test_a_container_holds_what_runs_on_a_node_and_what_starts_it_stays_outside(launcher: str, outside: str) -> None:
+    argv = LAUNCHERS[launcher].argv(TRAIN, a_placement(container="image.sif", binds=("/data", "/drafts")))
     inside = argv.index("image.sif")
-    assert argv.index("srun") < argv.index("apptainer") < inside
+    assert argv.index(outside) < argv.index("apptainer") < inside
     assert {"--bind=/data", "--bind=/drafts"} <= set(argv[:inside])
     assert argv[inside + 1] == "python"
     assert sys.executable not in argv

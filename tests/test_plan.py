@@ -167,7 +167,8 @@ def test_a_variant_carries_a_name_options_and_overrides_of_its_own():
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_row_can_be_planned(strategy):
-    assert planned(strategies={strategy: None}, topologies=["1x1", "1x2", "2x2"])
+    launchers = list(STRATEGIES[strategy].launchers or ["spawn"])
+    assert planned(strategies={strategy: None}, launchers=launchers, topologies=["1x1", "1x2", "2x2"])
 
 
 def test_a_run_takes_at_most_every_trials_devices_for_its_time_limit():
@@ -334,6 +335,30 @@ def test_a_row_that_none_of_the_launchers_can_start_is_refused(monkeypatch):
         "experiments.quick.strategies.ddp: ddp is started by torchrun only; add it to launchers"
     )
     assert {trial.launcher for trial in planned(strategies={"ddp": None})} == {"torchrun"}
+
+
+def test_a_launcher_that_reaches_one_node_only_is_planned_there():
+    cells = {
+        f"{trial.launcher}/{trial.topology}"
+        for trial in planned(strategies={"ddp": None}, topologies=["1x2", "2x2"], launchers=["torchrun", "horovodrun"])
+    }
+    assert cells == {"torchrun/1x2", "torchrun/2x2", "horovodrun/1x2"}
+
+
+def test_a_row_whose_launchers_reach_none_of_its_topologies_is_refused():
+    variant = {"launchers": ["horovodrun"]}
+    assert problem(strategies={"horovod": variant}, topologies=["2x2", "2x4"]) == (
+        "experiments.quick.strategies.horovod: horovodrun starts ranks on one node only; add a topology such as 1x2, "
+        "or another launcher"
+    )
+
+
+def test_what_a_row_refuses_depends_on_the_optimizer_too():
+    assert problem(
+        strategies={"apex": {"fused_sgd": True}},
+        device="cuda",
+        workload={"model": "convnet", "dataset": "digits", "optimizer": {"name": "adam"}},
+    ).startswith("experiments.quick.strategies.apex: fused_sgd = True: the optimizer is adam")
 
 
 def test_a_model_and_a_dataset_of_other_shapes_are_refused(monkeypatch):

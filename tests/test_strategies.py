@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launching import SGD, Launch, measured, small_trial
+from launching import SGD, Launch, measured, small_trial, starts_here
 
 from dpscale.launchers import LAUNCHERS
 from dpscale.strategies import STRATEGIES
@@ -17,7 +17,7 @@ from dpscale.strategies.base import Accumulation
 BATCH = 16  # per rank; one process takes twice that
 STEPS = {"steps": 10, "warmup_steps": 0, "evaluate": False, "optimizer": SGD}
 FP32 = 1e-5
-OUTSIDE_SLURM = [launcher for launcher in LAUNCHERS if launcher != "srun"]
+OUTSIDE_SLURM = [launcher for launcher in LAUNCHERS if launcher != "srun" and starts_here(launcher)]
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,18 @@ OPTIONS = [
 MEANT_TO_DIFFER = {"independent", "local_sgd"}  # the latter unless its period is 1
 
 
+def launchers_of(base: str) -> list[str]:
+    return [name for name in OUTSIDE_SLURM if name in (STRATEGIES[base].launchers or OUTSIDE_SLURM)]
+
+
 def runs_here(base: str) -> bool:
-    return STRATEGIES[base].needs(small_trial(base)) is None
+    return bool(launchers_of(base)) and STRATEGIES[base].needs(small_trial(base)) is None
 
 
 DISTRIBUTED = [
     base for base, row in STRATEGIES.items() if row.max_devices is None and not row.single_process and runs_here(base)
 ]
 AS_THEY_COME = [Variant(base) for base in DISTRIBUTED if base not in MEANT_TO_DIFFER]
-
-
-def launchers_of(base: str) -> list[str]:
-    return [name for name in OUTSIDE_SLURM if name in (STRATEGIES[base].launchers or OUTSIDE_SLURM)]
 
 
 def weights(done: Launch, rank: int = 0) -> np.ndarray:

@@ -16,6 +16,7 @@ from dpscale.errors import UserError
 from dpscale.record import Record
 from dpscale.strategies import STRATEGIES
 from dpscale.workloads.arrays import open_split
+from launch import missing_program
 
 STEPS = {"steps": 10, "warmup_steps": 0, "evaluate": False}
 GLOBAL_BATCH = 64
@@ -177,8 +178,8 @@ def test_every_row_under_every_launcher_leaves_a_record_or_says_why_not(
     trial = small_trial(strategy, min(2, row.max_devices or 2), launcher=launcher)
     record = measured(trial, data, tmp_path).record
     assert record.trial == trial
-    if row.needs(trial):
-        assert (record.status, record.reason) == ("unavailable", row.needs(trial))
+    if reason := missing_program(trial) or row.needs(trial):
+        assert (record.status, record.reason) == ("unavailable", reason)
         assert (record.ranks, record.segments) == ([], [])
     else:
         assert record.status == "ok"

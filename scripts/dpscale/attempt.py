@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -136,6 +136,29 @@ def write_failure(drafts: Path, error: BaseException) -> None:
 def write_exit(drafts: Path, rank: int, exitcode: int) -> None:
     """Put down, from the process that started it, how a node's first failing rank ended. Negative is a signal's number."""
     _put_down(drafts / f"exit-{rank}.json", {"rank": rank, "exitcode": exitcode, "when_ns": time.time_ns()})
+
+
+def watch_rank(run: Callable[[], object], drafts: Path, rank: int) -> int:
+    """Run this rank in a child process, and put down how it ends: for launchers that keep that to themselves.
+
+    Returns:
+        The exit code that the launcher is to see: the rank's, or 128 + the number of the signal that killed it. In the
+        child it is 0, if `run` returns at all.
+    """
+    die_with_parent()
+    watching = os.getpid()
+    child = os.fork()  # nothing is loaded yet: no thread runs, no device is open
+    if child == 0:
+        die_with_parent(parent=watching)
+        run()
+        return 0
+    # a rank that is told to end must have the time to do so, and this process the time to put it down
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    exitcode = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if exitcode:
+        write_exit(drafts, rank, exitcode)
+    return exitcode if exitcode >= 0 else 128 - exitcode
 
 
 def _put_down(path: Path, facts: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ class Placement:
     master_addr: str
     master_port: int
     run_id: str
+    hosts: tuple[str, ...] = ()  # of the job, in the order of nodes
     cores_per_rank: int = 1
     gres_per_node: str | None = None  # SLURM's, such as gpu:4
     container: str | None = None  # an image for apptainer
@@ -78,9 +79,62 @@ def torchrun(command: Command, placement: Placement) -> Command:
 
 def srun(command: Command, placement: Placement) -> Command:
     """SLURM's own: one task per rank, inside a job."""
+    return [*placement.srun(tasks_per_node=placement.ranks_per_node), *_task(command, placement, "srun.py")]
+
+
+def mpirun(command: Command, placement: Placement) -> Command:
+    """Open MPI's: one task per rank, on this machine, or on all nodes of a SLURM job, whose srun it starts its daemons with.
+
+    On one machine it asks no scheduler and no ssh, and its ranks meet on loopback; a port of its own stays open to the
+    network, which Open MPI 4 has no option against.
+    """
+    if placement.node_rank is not None:
+        loopback = {f"{part}_tcp_if_include": "127.0.0.0/8" for part in ("oob", "btl")}
+        start, how = [], {"plm": "isolated", "ras": "^slurm", "oob_tcp_disable_ipv6_family": "1", **loopback}
+    else:
+        # what it learns its nodes from, and Snakemake's plugin drops; told of them by --host, it misplaces its daemons
+        tasks = f"{placement.ranks_per_node}(x{placement.nodes})"
+        start = ["env", f"SLURM_NODELIST={','.join(placement.hosts)}", f"SLURM_TASKS_PER_NODE={tasks}"]
+        step = ["--overlap", *([] if placement.gres_per_node is None else [f"--gres={placement.gres_per_node}"])]
+        how = {"plm": "slurm", "ras": "slurm", "plm_slurm_args": " ".join(step)}
+    return [
+        *(*start, "mpirun", "-np", str(placement.nodes * placement.ranks_per_node), "--allow-run-as-root"),
+        # threads are torch's own business, as under the other launchers
+        *("--map-by", "slot", "--bind-to", "none", "--oversubscribe"),
+        *(word for name, value in how.items() for word in ("--mca", name, value)),
+        *_task(command, placement, "mpirun.py"),
+    ]
+
+
+def horovodrun(command: Command, placement: Placement) -> Command:
+    """Horovod's own, over gloo: one task per rank, on this machine. Its rendezvous listens on every network of it."""
+    ranks = placement.ranks_per_node
+    run = ["horovodrun", "--gloo", "-np", str(ranks), "-H", f"localhost:{ranks}"]
+    return [*run, *_task(command, placement, "horovodrun.py")]
+
+
+def _task(command: Command, placement: Placement, script: str) -> Command:
+    """What a launcher that knows nothing of us runs once per rank."""
     flags = [f"--master-addr={placement.master_addr}", f"--master-port={placement.master_port}"]
-    tasks = placement.srun(tasks_per_node=placement.ranks_per_node)
-    return [*tasks, *placement.python("srun.py"), *flags, "--", *command]
+    return [*placement.python(script), *flags, "--", *command]
 
 
-LAUNCHERS: dict[str, Callable[[Command, Placement], Command]] = {"spawn": spawn, "torchrun": torchrun, "srun": srun}
+@dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """One row of LAUNCHERS. Its name is that of its script in scripts/, too."""
+
+    argv: Callable[[Command, Placement], Command]
+    on_each_machine: bool = False  # it starts one machine's ranks, so that several machines can be started by hand
+    one_node: bool = False  # it has no way to other nodes, or none that can be relied on
+    program: str | None = None  # what must be on the machine for it, beside this Python and SLURM
+    version: str = ""  # a word of what `program --version` must say
+    install: str = ""  # how to get it
+
+
+LAUNCHERS = {
+    "spawn": Launcher(argv=spawn, on_each_machine=True),
+    "torchrun": Launcher(argv=torchrun, on_each_machine=True),
+    "srun": Launcher(argv=srun),
+    "mpirun": Launcher(argv=mpirun, program="mpirun", version="Open MPI", install="apt-get install openmpi-bin"),
+    "horovodrun": Launcher(argv=horovodrun, one_node=True, program="horovodrun", install="make horovod"),
+}

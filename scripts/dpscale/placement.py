@@ -8,8 +8,10 @@ from typing import Any
 
 from dpscale import attempt, slurm
 from dpscale.errors import UserError
-from dpscale.launchers import Placement
+from dpscale.launchers import LAUNCHERS, Placement
 from dpscale.trial import Trial
+
+_PER_MACHINE = "use " + " or ".join(name for name, row in LAUNCHERS.items() if row.on_each_machine)
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,14 @@ def place(trial: Trial, by_hand: ByHand | None, job: dict[str, Any] | None, numb
     """The placement of the attempt of that number, from 1.
 
     Raises:
-        UserError: nothing says which machines are meant, or it is not as many as the trial asks for.
+        UserError: nothing says which machines are meant, it is not as many as the trial asks for, or its launcher does
+            not reach them.
     """
+    launcher = LAUNCHERS[trial.launcher]
+    if launcher.one_node and trial.nodes > 1:
+        raise UserError(f"{trial.launcher} starts ranks on one node only, {trial.nodes} are asked for; {_PER_MACHINE}")
+    if by_hand is not None and not launcher.on_each_machine:
+        raise UserError(f"{trial.launcher} starts the ranks of all machines by itself; by hand, {_PER_MACHINE}")
     if by_hand is not None:
         return _by_hand(trial, by_hand)
     if needs_a_job(trial):
@@ -57,7 +65,7 @@ def _in_job(trial: Trial, job: dict[str, Any] | None, number: int) -> Placement:
             f"needs {trial.nodes} nodes of a SLURM job: use snakemake --profile slurm"
             + (
                 ""
-                if trial.launcher == "srun"
+                if not LAUNCHERS[trial.launcher].on_each_machine
                 else ", or start this command on each machine with --node-rank=0, 1, ... "
                 "--master-addr=HOST --master-port=PORT"
             )
@@ -68,6 +76,7 @@ def _in_job(trial: Trial, job: dict[str, Any] | None, number: int) -> Placement:
     return _placement(
         trial,
         run_id=f"{job['job_id']}-{number}",
+        hosts=tuple(job["nodes"]),
         node_rank=None,
         master_addr=slurm.address_of(job["nodes"][0]),
         master_port=slurm.port_of(int(job["job_id"]), number),

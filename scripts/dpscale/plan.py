@@ -126,9 +126,15 @@ def _variant_problems(
     if own and not any(_applies(row, topology) for topology in own):
         yield f"{place}: {base} applies to none of the topologies {', '.join(map(str, own))}; {_applies_to(row)}"
     yield from _precision_problems(place, base, row, variant, experiment)
-    if not _launchers(experiment, variant, row):
-        yield f"{place}: {base} is started by {' or '.join(row.launchers or ())} only; add it to launchers"
     applied = {topology for topology in own if _applies(row, topology)}
+    launchers = _launchers(experiment, variant, row)
+    if not launchers:
+        yield f"{place}: {base} is started by {' or '.join(row.launchers or ())} only; add it to launchers"
+    elif applied and not any(_reaches(launcher, topology) for launcher in launchers for topology in applied):
+        yield (
+            f"{place}: {' and '.join(launchers)} starts ranks on one node only; add a topology such as "
+            f"1x{min(applied).devices_per_node}, or another launcher"
+        )
     parts = variant.options.get("accumulation_steps", 1)
     for topology in sorted(applied) if isinstance(parts, int) and parts > 1 else ():
         batch = _batch_size_per_device(experiment, topology)
@@ -161,7 +167,7 @@ def _precision_problems(
             options = validated(row.options, variant.options, place)
         except ConfigError:
             return  # already said
-        if refusal := row.refuses(options, device, precision):
+        if refusal := row.refuses(options, device, precision, experiment.workload.optimizer.name):
             yield f"{place}: {refusal}"
 
 
@@ -256,6 +262,10 @@ def _launchers(experiment: ExperimentConfig, variant: StrategyConfig, row: Strat
     return launchers[:1] if row.single_process else launchers
 
 
+def _reaches(launcher: str, topology: Topology) -> bool:
+    return topology.nodes == 1 or launcher not in LAUNCHERS or not LAUNCHERS[launcher].one_node
+
+
 def _trials(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
     unit, total, warmup = _duration(experiment)
     workload = experiment.workload
@@ -267,6 +277,8 @@ def _trials(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
             topologies = [Topology.parse(text) for text in variant.topologies or experiment.topologies]
             for topology in sorted(topology for topology in topologies if _applies(row, topology)):
                 for launcher in _launchers(experiment, variant, row):
+                    if not _reaches(launcher, topology):
+                        continue
                     yield Trial(
                         experiment=name,
                         strategy=strategy,

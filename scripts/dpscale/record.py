@@ -116,6 +116,14 @@ class Record:
         write_atomically(folder / RECORD, text.encode())
 
     @classmethod
+    def write_unavailable(cls, trial: Trial, reason: str, environment: dict[str, Any], folder: Path) -> None:
+        """The files of a trial that can't run on this machine: no step, and the reason."""
+        digest = write_steps(folder / STEPS, {})
+        cls(trial=trial, status="unavailable", reason=reason, environment=environment, steps_sha256=digest).write(
+            folder
+        )
+
+    @classmethod
     def read(cls, path: Path) -> Record:
         """The record in a record.json.
 

@@ -76,7 +76,7 @@ class Training:
             parts = self.parts(batch)
             for number, part in enumerate(parts, start=1):
                 self.backward(self.forward(part, last=number == len(parts)), last=number == len(parts))
-        self.replica.optimizer.zero_grad(set_to_none=True)
+        self.replica.optimizer.zero_grad()
         for name, buffer in self.plain_model.named_buffers():
             buffer.copy_(before[name])
 

@@ -5,10 +5,12 @@ A trial's code digest holds its own row's module and none of the others, so that
 
 from dpscale.strategies import (
     allreduce,
+    apex,
     by_hand,
     data_parallel,
     ddp,
     fsdp,
+    horovod,
     independent,
     local_sgd,
     single,
@@ -26,5 +28,7 @@ STRATEGIES: dict[str, Strategy] = {
     "local_sgd": local_sgd.ROW,
     "zero": zero.ROW,
     "fsdp": fsdp.ROW,
+    "horovod": horovod.ROW,
+    "apex": apex.ROW,
     "independent": independent.ROW,
 }

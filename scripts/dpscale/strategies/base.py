@@ -87,7 +87,7 @@ class Replica:
     def update(self, step: Callable[[torch.optim.Optimizer], object]) -> None:
         """One optimiser step; `step` calls the optimiser's, through a gradient scaler where there is one."""
         step(self.optimizer)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()  # Horovod's and apex's take no arguments
 
     def agree(self) -> None:
         """Before an evaluation and after the training: give all ranks the same weights, where training does not."""
@@ -123,7 +123,7 @@ def nothing_needed(trial: Trial) -> str | None:
     return None
 
 
-def nothing_refused(options: Any, device: str, precision: str) -> str | None:
+def nothing_refused(options: Any, device: str, precision: str, optimizer: str) -> str | None:
     return None
 
 
@@ -145,8 +145,7 @@ class Strategy:
     compiles: bool = True  # torch.compile applies
     waits_in_forward: bool = False  # sharded weights: a forward needs all ranks, in evaluation too
 
-    refuses: Callable[[Any, str, str], str | None] = (
-        nothing_refused  # (options, device, precision) at plan time: why not
-    )
+    # (options, device, precision, name of the optimizer) at plan time: why not
+    refuses: Callable[[Any, str, str, str], str | None] = nothing_refused
     needs: Callable[[Trial], str | None] = nothing_needed  # probed where the trial runs; the reason it can't, or None
     replica: Callable[[Setup], Replica] = Replica

@@ -115,7 +115,7 @@ def _powersgd_in_turn(state, bucket):  # type: ignore[no-untyped-def]  # DDP che
     return exchanged
 
 
-def _refuses(options: Options, device: str, precision: str) -> str | None:
+def _refuses(options: Options, device: str, precision: str, optimizer: str) -> str | None:
     tuned = {"powersgd_rank", "powersgd_start_step"} & options.model_fields_set
     if tuned and options.comm_hook != "powersgd":
         return f"{', '.join(sorted(tuned))}: only comm_hook: powersgd has it; set that or remove it"

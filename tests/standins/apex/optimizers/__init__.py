@@ -1,0 +1,6 @@
+import torch
+
+
+class FusedSGD(torch.optim.SGD):
+    def zero_grad(self) -> None:
+        super().zero_grad()
