@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, NoReturn
 
-from dpscale import attempt, slurm
+from dpscale import attempt, own, slurm
 from dpscale.code import SCRIPTS, digest_of, trial_code
 from dpscale.errors import UserError
 from dpscale.launchers import CONTRACT, LAUNCHERS
@@ -76,6 +76,7 @@ def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PYTHONUNBUFFERED": "1",
         "DPSCALE_DRAFTS": str(drafts),
+        own.FOLDERS: os.pathsep.join(map(str, own.search_folders())),  # ranks may start in another folder
     }
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if trial.nodes == 1 and loopback:
@@ -170,7 +171,9 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
         stage_to = staging_folder(job)
         staging = [] if stage_to is None else [f"--stage-to={stage_to}"]
         train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *staging, *trial.to_args()]
-        seen_in_container = tuple(str(path) for path in (data, drafts, stage_to) if path is not None)
+        code = trial_code(trial.base, trial.model, trial.launcher)
+        folders = own.search_folders() if own.is_own(trial.model) else []
+        seen_in_container = tuple(str(path) for path in (data, drafts, stage_to, *folders) if path is not None)
         started = datetime.now(timezone.utc)
         for number in range(1, ATTEMPTS + 1):
             placement = replace(place(trial, by_hand_of(args), job, number), binds=seen_in_container)
@@ -192,7 +195,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
             "started_at": started.isoformat(),
             "ended_at": datetime.now(timezone.utc).isoformat(),
             "port_attempts": number,
-            "code": trial_code(trial.base, trial.model, trial.launcher),
+            "code": code,
             "slurm": job,
         }
         if not first_node:

@@ -312,15 +312,22 @@ def test_a_row_that_none_of_the_launchers_can_start_is_refused(monkeypatch):
 
 def test_a_model_and_a_dataset_of_other_shapes_are_refused(monkeypatch):
     monkeypatch.setitem(plan.MODELS, "convnet", replace(plan.MODELS["convnet"], sample_shape=(3, 32, 32)))
-    assert "images of (1, 28, 28), but model 'convnet' takes (3, 32, 32); choose another" in problem()
+    assert "images of (1, 28, 28), but model 'convnet' takes images of (3, 32, 32); choose another" in problem()
 
 
 @pytest.mark.parametrize(
     ("datasets", "said"),
     [
         ({"digit": {}}, "datasets.digit: unknown dataset; did you mean 'digits'?"),
-        ({"digits": {"source": "/x"}}, "datasets.digits.source = '/x': digits is made from no files; remove this key"),
-        ({"mnist": {"train_samples": 10}}, "datasets.mnist: only synthetic can be made in any size"),
+        ({"digits": {"source": "/x"}}, "datasets.digits.source = '/x': digits takes no settings; remove this key"),
+        (
+            {"mnist": {"train_samples": 10}},
+            "datasets.mnist.train_samples = 10: mnist takes source only; remove this key; workload.train_samples uses a part",
+        ),
+        (
+            {"synthetic": {"context": 10}},
+            "datasets.synthetic.context = 10: synthetic takes train_samples, test_samples, sample_shape, classes only; remo",
+        ),
     ],
 )
 def test_dataset_settings_that_nothing_would_read_are_refused(datasets, said):

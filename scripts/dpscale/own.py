@@ -53,12 +53,15 @@ def module_file(module: str) -> Path | None:
     for folder in search_folders():
         if found := _below(folder, parts):
             return found
-    if parts[0] in sys.builtin_module_names or (spec := importlib.util.find_spec(parts[0])) is None:
+    try:
+        spec = importlib.util.find_spec(parts[0])  # of a top-level name: imports nothing
+    except ValueError:  # such as __main__
         return None
-    for location in spec.submodule_search_locations or ():
-        if found := _below(Path(location), parts[1:]):
-            return found
-    return Path(spec.origin) if len(parts) == 1 and (spec.origin or "").endswith(".py") else None
+    if spec is None:
+        return None
+    if len(parts) == 1 and spec.origin is not None and spec.origin.endswith(".py"):
+        return Path(spec.origin)
+    return next(filter(None, (_below(Path(place), parts[1:]) for place in spec.submodule_search_locations or ())), None)
 
 
 def _below(folder: Path, parts: list[str]) -> Path | None:

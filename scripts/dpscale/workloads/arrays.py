@@ -55,20 +55,19 @@ def write_prepared(folder: Path, dataset: str, classes: int, splits: dict[str, S
     Raises:
         UserError: the arrays are neither images nor tokens with their labels, or a label is not a class.
     """
-    kind = _kind_of(dataset, classes, splits)
+    samples = _samples_of(dataset, classes, splits)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         for split, (inputs, labels) in splits.items():
-            np.save(temporary / f"{split}-{kind}.npy", inputs)
+            np.save(temporary / f"{split}-{samples.kind}.npy", inputs)
             np.save(temporary / f"{split}-labels.npy", labels)
-        inputs, _ = splits["train"]
-        mean, std = _moments(inputs) if kind == "images" else ([], [])
+        mean, std = _moments(splits["train"][0]) if samples.kind == "images" else ([], [])
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             dataset=dataset,
-            kind=kind,
-            sample_shape=list(inputs.shape[1:]),
+            kind=samples.kind,
+            sample_shape=list(samples.shape),
             classes=classes,
             counts={split: len(labels) for split, (_, labels) in splits.items()},
             mean=mean,
@@ -84,34 +83,34 @@ def write_prepared(folder: Path, dataset: str, classes: int, splits: dict[str, S
     return manifest
 
 
-def _kind_of(dataset: str, classes: int, splits: dict[str, Split]) -> Kind:
-    kinds, shapes = set(), set()
-    for split, (inputs, labels) in splits.items():
-        if len(inputs) != len(labels):
-            raise UserError(f"{dataset}: {len(inputs)} {split} inputs but {len(labels)} labels")
-        integers = np.issubdtype(inputs.dtype, np.integer) and np.issubdtype(labels.dtype, np.integer)
-        if inputs.dtype == np.uint8 and integers and (inputs.ndim, labels.ndim) == (4, 1):
-            kind: Kind = "images"
-        elif integers and inputs.ndim == 2 and inputs.shape == labels.shape:
-            kind = "tokens"
-        else:
+def _samples_of(dataset: str, classes: int, splits: dict[str, Split]) -> Samples:
+    """What the arrays hold; raises UserError as `write_prepared` says."""
+    found = [_samples_in(f"{dataset}: {split}", classes, *arrays) for split, arrays in splits.items()]
+    if len(set(found)) > 1:
+        raise UserError(f"{dataset}: one split has {found[0]}, another {found[1]}; make their samples alike")
+    return found[0]
+
+
+def _samples_in(place: str, classes: int, inputs: np.ndarray, labels: np.ndarray) -> Samples:
+    if len(inputs) != len(labels):
+        raise UserError(f"{place} has {len(inputs)} inputs but {len(labels)} labels")
+    if inputs.dtype == np.uint8 and labels.dtype.kind in "iu" and (inputs.ndim, labels.ndim) == (4, 1):
+        kind: Kind = "images"
+    elif inputs.dtype.kind in "iu" and labels.dtype.kind in "iu" and inputs.ndim == 2 and inputs.shape == labels.shape:
+        kind = "tokens"
+    else:
+        raise UserError(
+            f"{place} has {inputs.dtype} inputs {inputs.shape} and {labels.dtype} labels {labels.shape}; give images (n, "
+            "channels, height, width) uint8 with labels (n,), or tokens (n, context) with labels of the same shape"
+        )
+    if inputs.size == 0:
+        raise UserError(f"{place} is empty; give it at least one sample")
+    for name, values in [("labels", labels), *([("tokens", inputs)] if kind == "tokens" else [])]:
+        if not 0 <= values.min() <= values.max() < classes:
             raise UserError(
-                f"{dataset}: {split} inputs are {inputs.dtype} {inputs.shape} and labels {labels.dtype} {labels.shape}; give "
-                "images (n, channels, height, width) uint8 with labels (n,), or tokens (n, context) with labels of the "
-                "same shape"
+                f"{place} {name} reach from {values.min()} to {values.max()}, not within 0 to {classes - 1}"
             )
-        if inputs.size == 0:
-            raise UserError(f"{dataset}: {split} is empty: {inputs.shape}; give it at least one sample")
-        for name, values in {"labels": labels} if kind == "images" else {"tokens": inputs, "labels": labels}.items():
-            if not 0 <= values.min() <= values.max() < classes:
-                raise UserError(
-                    f"{dataset}: {split} {name} reach from {values.min()} to {values.max()}, not within 0 to {classes - 1}"
-                )
-        kinds.add(kind)
-        shapes.add(inputs.shape[1:])
-    if len(kinds) > 1 or len(shapes) > 1:
-        raise UserError(f"{dataset}: train and test have samples of different shapes: {sorted(shapes)}; make them equal")
-    return kind
+    return Samples(kind, inputs.shape[1:], classes)
 
 
 def _moments(images: np.ndarray) -> tuple[list[float], list[float]]:

@@ -147,6 +147,7 @@ class TrainingStream:
 
     def __init__(self, trial: Trial, folder: Path, rank: int, device: torch.device) -> None:
         self.trial, self.rank = trial, rank
+        self.samples = read_manifest(folder).samples
         self.loader = open_loader(trial, folder, "train", device)
         self.steps_per_epoch = self.loader.num_samples // trial.global_batch_size
         if self.steps_per_epoch == 0:

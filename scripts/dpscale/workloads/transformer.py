@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import gelu, scaled_dot_product_attention
 
 INIT_STD = 0.02
 
@@ -23,8 +23,9 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        by_head = self.queries_keys_values(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = scaled_dot_product_attention(*by_head, is_causal=True)  # (batch, heads, tokens, width / heads)
+        by_head = self.queries_keys_values(x).unflatten(-1, (3, self.heads, -1))
+        queries, keys, values = by_head.permute(2, 0, 3, 1, 4)  # each (batch, heads, tokens, width / heads)
+        mixed = scaled_dot_product_attention(queries, keys, values, is_causal=True)
         return self.output(mixed.transpose(1, 2).flatten(start_dim=2))
 
 
@@ -36,11 +37,12 @@ class Layer(nn.Module):
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(width, heads)
         self.mlp_norm = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.expand = nn.Linear(width, 4 * width)
+        self.contract = nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.attention_norm(x))
-        return x + self.mlp(self.mlp_norm(x))
+        return x + self.contract(gelu(self.expand(self.mlp_norm(x))))
 
 
 class GPT(nn.Module):
@@ -70,5 +72,5 @@ class GPT(nn.Module):
                 nn.init.zeros_(module.bias)
         for layer in self.layers:
             assert isinstance(layer, Layer)
-            for added in (layer.attention.output, layer.mlp[-1]):
+            for added in (layer.attention.output, layer.contract):
                 nn.init.normal_(added.weight, std=INIT_STD / (2 * len(self.layers)) ** 0.5)

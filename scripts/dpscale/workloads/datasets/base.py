@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpscale.workloads.datasets.settings import DatasetConfig
-from dpscale.workloads.samples import Samples
+from dpscale.workloads.samples import Samples, Split
 
 
 @dataclass(frozen=True, kw_only=True)

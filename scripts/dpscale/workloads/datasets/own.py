@@ -29,7 +29,13 @@ def read(name: str) -> tuple[int, dict[str, Split]]:
         splits[split] = inputs, labels.astype(np.int64) if labels.ndim == 1 and labels.dtype.kind in "iu" else labels
     classes = getattr(own.load(name), "classes", None)
     if classes is None:
-        classes = 1 + max((int(labels.max()) for _, labels in splits.values() if labels.dtype.kind in "iu" and labels.size), default=0)
+        classes = 1 + max(_largest_label(*arrays) for arrays in splits.values())
     if not isinstance(classes, int):
         raise UserError(f"{name}.classes = {classes!r}: give the number of classes")
     return classes, splits
+
+
+def _largest_label(inputs: np.ndarray, labels: np.ndarray) -> int:
+    """Of tokens, the largest of all; -1 where there is none, which write_prepared refuses with its reason."""
+    arrays = [labels] if labels.ndim == 1 else [inputs, labels]
+    return max((int(array.max()) for array in arrays if array.dtype.kind in "iu" and array.size), default=-1)

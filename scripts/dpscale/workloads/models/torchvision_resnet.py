@@ -33,9 +33,7 @@ def _build(name: str, options: Options, samples: Samples) -> nn.Module:
     from torch import nn
     from torchvision.models import get_model
 
-    model = get_model(
-        name, weights=None, num_classes=samples.classes, zero_init_residual=options.zero_init_residual
-    )
+    model = get_model(name, weights=None, num_classes=samples.classes, zero_init_residual=options.zero_init_residual)
     channels, width = samples.shape[0], model.conv1.out_channels
     if options.stem == "cifar":
         model.conv1 = nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=False)
