@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, NoReturn
 
-from dpscale import attempt, slurm
+from dpscale import attempt, own, slurm
 from dpscale.code import SCRIPTS, digest_of, trial_code
 from dpscale.environment import describe_machine, prefer_this_python
 from dpscale.errors import UserError
@@ -78,6 +78,7 @@ def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PYTHONUNBUFFERED": "1",
         "DPSCALE_DRAFTS": str(drafts),
+        own.FOLDERS: os.pathsep.join(map(str, own.search_folders())),  # ranks may start in another folder
     }
     if "SLURM_JOB_ID" in environment:  # Open MPI asks for the old name, which Snakemake's plugin drops
         environment.setdefault("SLURM_JOBID", environment["SLURM_JOB_ID"])
@@ -192,7 +193,8 @@ def run_attempts(
     stage_to = staging_folder(job)
     staging = [] if stage_to is None else [f"--stage-to={stage_to}"]
     train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *staging, *trial.to_args()]
-    seen_in_container = tuple(str(path) for path in (data, drafts, stage_to) if path is not None)
+    folders = own.search_folders() if own.is_own(trial.model) else []
+    seen_in_container = tuple(str(path) for path in (data, drafts, stage_to, *folders) if path is not None)
     number = 0
     while True:
         number += 1
@@ -222,6 +224,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
     first_node = args.node_rank in (None, 0)  # of several machines by hand, the one that commits
     # the other machines' own folder: node 0's lock and drafts may lie on the same file system
     with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
+        code = trial_code(trial.base, trial.model, trial.launcher)  # refuses a model of one's own that is not there
         started = datetime.now(timezone.utc)
         attempts, sampler = 0, None
         if reason := missing_program(trial):
@@ -233,7 +236,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
             "started_at": started.isoformat(),
             "ended_at": datetime.now(timezone.utc).isoformat(),
             "port_attempts": attempts,
-            "code": trial_code(trial.base, trial.model, trial.launcher),
+            "code": code,
             "slurm": job,
         }
         if not first_node:

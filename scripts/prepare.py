@@ -7,28 +7,43 @@ import json
 import sys
 from pathlib import Path
 
-from dpscale.errors import UserError
+from dpscale.errors import UserError, suggest
+from dpscale.own import is_own
 from dpscale.typed import validated
 from dpscale.workloads.arrays import write_prepared
-from dpscale.workloads.datasets import DATASETS
+from dpscale.workloads.datasets import DATASETS, own
 from dpscale.workloads.datasets.settings import DatasetConfig
+from dpscale.workloads.samples import Split
+
+
+def read(dataset: str, settings: DatasetConfig) -> tuple[int, dict[str, Split]]:
+    """(classes, splits) of a row of DATASETS or of the user's own.
+
+    Raises:
+        UserError: there is no such dataset, or its files are not as they must be.
+    """
+    if is_own(dataset):
+        return own.read(dataset)
+    if dataset not in DATASETS:
+        raise UserError(f"unknown dataset {dataset!r}; {suggest(dataset, DATASETS)}")
+    row = DATASETS[dataset]
+    return row.samples(settings).classes, row.read(settings)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("dataset", choices=DATASETS)
+    parser.add_argument("dataset", help=f"{', '.join(DATASETS)}, or package.module:factory of your own")
     parser.add_argument("--settings", type=json.loads, default={}, help="the config's datasets.<name>, as JSON")
     parser.add_argument("--out", type=Path, required=True, help="folder to make")
     args = parser.parse_args()
-    row = DATASETS[args.dataset]
     try:
-        settings = validated(DatasetConfig, args.settings, f"datasets.{args.dataset}")
-        manifest = write_prepared(args.out, args.dataset, row.classes, row.read(settings))
+        classes, splits = read(args.dataset, validated(DatasetConfig, args.settings, f"datasets.{args.dataset}"))
+        manifest = write_prepared(args.out, args.dataset, classes, splits)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
     counts = ", ".join(f"{count} {split}" for split, count in manifest.counts.items())
-    print(f"{args.out}: {counts} images of {' x '.join(map(str, manifest.sample_shape))}")
+    print(f"{args.out}: {counts} {manifest.samples}")
     return 0
 
 

@@ -30,5 +30,5 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     row = DATASETS["synthetic"]
     counts = DatasetConfig(train_samples=TRAIN_SAMPLES, test_samples=TEST_SAMPLES)
     folder = tmp_path_factory.mktemp("data") / "synthetic"
-    write_prepared(folder, "synthetic", row.classes, row.read(counts))
+    write_prepared(folder, "synthetic", row.samples(counts).classes, row.read(counts))
     return folder

@@ -128,7 +128,11 @@ def an_evaluation(
     *, seconds: Sequence[float] = (1.0, 1.0), samples: int = 100, correct: int | None = 90, loss: float | None = 0.25
 ) -> Evaluation:
     return Evaluation(
-        windows_s=[(200.0, 200.0 + duration_s) for duration_s in seconds], samples=samples, correct=correct, loss=loss
+        windows_s=[(200.0, 200.0 + duration_s) for duration_s in seconds],
+        samples=samples,
+        predictions=samples,
+        correct=correct,
+        loss=loss,
     )
 
 

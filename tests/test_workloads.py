@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import struct
 from pathlib import Path
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 
 from dpscale.errors import UserError
 from dpscale.workloads.arrays import MANIFEST, open_split, read_manifest, write_prepared
-from dpscale.workloads.datasets import DATASETS, idx
+from dpscale.workloads.datasets import DATASETS, idx, synthetic
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.loading import Loader, TrainingStream, evaluation_indices, open_loader, training_indices
 from dpscale.workloads.models import MODELS
+from dpscale.workloads.samples import Samples
 
 CPU = torch.device("cpu")
 
@@ -189,11 +191,11 @@ def test_a_missing_file_is_named_and_all_four_are_listed(mnist):
 @pytest.mark.parametrize("name", ["digits", "synthetic"])
 def test_a_dataset_is_what_its_row_says(name):
     row, settings_ = DATASETS[name], DatasetConfig(**({"train_samples": 120} if name == "synthetic" else {}))
-    splits = row.read(settings_)
+    splits, samples = row.read(settings_), row.samples(settings_)
     assert tuple(len(splits[split][1]) for split in ("train", "test")) == row.counts(settings_)
     for images, labels in splits.values():
-        assert (images.dtype, images.shape[1:], labels.dtype) == (np.uint8, row.sample_shape, np.int64)
-        assert set(labels.tolist()) == set(range(len(row.classes)))
+        assert (images.dtype, images.shape[1:], labels.dtype) == (np.uint8, samples.shape, np.int64)
+        assert set(labels.tolist()) == set(range(samples.classes))
 
 
 def test_digits_use_the_whole_range_of_brightness_and_all_1797_samples():
@@ -213,9 +215,34 @@ def test_synthetic_data_is_the_same_every_time():
     assert all(np.array_equal(first[split][0], second[split][0]) for split in first)
 
 
+def test_synthetic_data_without_settings_are_what_they_always_were():
+    """Records of before and after compare: the pixels of the default shape may not change."""
+    splits = DATASETS["synthetic"].read(DatasetConfig(train_samples=50, test_samples=10))
+    digest = hashlib.sha256(b"".join(array.tobytes() for split in splits.values() for array in split)).hexdigest()
+    assert digest == "06a23221cfe514c3f382328521ced9487a9490b4e571aeed41284b2fdb2add94"
+
+
+@pytest.mark.parametrize(("shape", "classes"), [([3, 32, 32], 100), ([1, 5, 7], 2)])
+def test_synthetic_images_are_of_any_shape_and_number_of_classes(shape, classes):
+    config = DatasetConfig(train_samples=2000, test_samples=10, sample_shape=shape, classes=classes)
+    images, labels = DATASETS["synthetic"].read(config)["train"]
+    assert DATASETS["synthetic"].samples(config) == Samples("images", tuple(shape), classes)
+    assert images.shape == (2000, *shape)
+    assert set(labels.tolist()) == set(range(classes))
+
+
+def test_synthetic_images_are_the_same_in_blocks_of_any_size(monkeypatch):
+    config = DatasetConfig(train_samples=10, test_samples=3, sample_shape=[3, 5, 7])
+    whole = DATASETS["synthetic"].read(config)
+    monkeypatch.setattr(synthetic, "BLOCK", 3 * 5 * 7 * 4)
+    in_blocks = DATASETS["synthetic"].read(config)
+    assert all(np.array_equal(whole[split][0], in_blocks[split][0]) for split in whole)
+
+
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_dataset_fits_a_model(name):
-    assert DATASETS[name].sample_shape in {model.sample_shape for model in MODELS.values()}
+    samples = DATASETS[name].samples(DatasetConfig())
+    assert any(row.refusal(row.options(), samples) is None for row in MODELS.values())
 
 
 # The prepared folder
@@ -229,7 +256,7 @@ def splits_of(train: int = 20, test: int = 5):
     }
 
 
-CLASSES = ("a", "b", "c")
+CLASSES = 3
 
 
 @pytest.fixture
@@ -258,7 +285,7 @@ def test_the_manifest_says_what_there_is(prepared):
     assert (manifest.counts, manifest.sample_shape, manifest.classes) == (
         {"train": 20, "test": 5},
         [2, 4, 4],
-        list(CLASSES),
+        CLASSES,
     )
     assert manifest.mean == pytest.approx(images.mean(axis=(0, 2, 3)))
     assert manifest.std == pytest.approx(images.std(axis=(0, 2, 3)))
@@ -306,8 +333,8 @@ def test_a_manifest_that_is_none_is_refused_with_the_remedy(prepared, content):
 
 def test_a_manifest_of_another_format_is_refused(prepared):
     data = json.loads((prepared / MANIFEST).read_text())
-    (prepared / MANIFEST).write_text(json.dumps(data | {"format_version": 2}))
-    with pytest.raises(UserError, match="format 2, this code reads 1; delete"):
+    (prepared / MANIFEST).write_text(json.dumps(data | {"format_version": 1}))
+    with pytest.raises(UserError, match="format 1, this code reads 2; delete"):
         read_manifest(prepared)
 
 
@@ -323,7 +350,7 @@ def test_a_label_that_is_no_class_is_refused_and_nothing_is_made(tmp_path, label
 def test_images_without_labels_are_refused(tmp_path):
     splits = splits_of()
     splits["train"] = (splits["train"][0], splits["train"][1][:-1])
-    with pytest.raises(UserError, match="made: 20 train images but 19 labels"):
+    with pytest.raises(UserError, match="made: train has 20 inputs but 19 labels"):
         write_prepared(tmp_path / "made", "made", CLASSES, splits)
 
 

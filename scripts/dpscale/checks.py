@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from dpscale.strategies.base import Strategy
 from dpscale.training import Training
@@ -72,8 +74,10 @@ class PrecisionObserver:
         model = training.plain_model
         parameters = list(model.parameters())
         self.seen["weights"] = _name(parameters[0].dtype)
-        layer = next(module for module in model.modules() if any(True for _ in module.parameters(recurse=False)))
-        forward_hook = layer.register_forward_hook(lambda module, args, output: saw_output(output))
+        # autocast turns to products of matrices; an embedding or a norm stays as it is
+        multiplies = (module for module in model.modules() if isinstance(module, nn.Linear | _ConvNd))
+        if (layer := next(multiplies, None)) is not None:
+            forward_hook = layer.register_forward_hook(lambda module, args, output: saw_output(output))
         training.before_first_update = self._look_at_gradients
 
         def saw_output(output: torch.Tensor) -> None:

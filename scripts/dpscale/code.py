@@ -2,19 +2,25 @@
 
 Snakemake does not follow imports, and it would re-run a trial for a comment. So rules carry this digest as a param.
 Of the table packages (STRATEGIES, MODELS, DATASETS) a trial's digest holds only its own row's module: adding a row
-re-runs nothing.
+re-runs nothing. Of a model or dataset of the user's own it holds the module, and what that imports from beside it.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+
+from dpscale import own
+from dpscale.errors import UserError
 
 SCRIPTS = Path(__file__).parents[1]
 TABLES = ("dpscale.strategies", "dpscale.workloads.models", "dpscale.workloads.datasets")
+
+BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")  # imports are statements: no expression has any
 
 
 def module_path(module: str) -> Path | None:
@@ -36,26 +42,31 @@ def _parsed(path: Path) -> ast.Module:
 @cache
 def imported_modules(path: Path) -> frozenset[str]:
     """Our modules that a file imports anywhere outside `if TYPE_CHECKING:`, inside functions too."""
+    return frozenset(module for module in _imports(_parsed(path)) if module_path(module))
+
+
+def _imports(tree: ast.Module, package: str = "") -> Iterator[str]:
+    """Modules that are imported, and what is imported from them, which may be modules too.
+
+    Args:
+        package: of the tree's module, for relative imports.
+    """
 
     def found(node: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             return
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        for block in (
-            "body",
-            "orelse",
-            "handlers",
-            "finalbody",
-            "cases",
-        ):  # imports are statements: no expression has any
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            if module := ".".join(filter(None, [*above, node.module])):  # else it fails when it runs
+                yield module
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+        for block in BLOCKS:
             for child in getattr(node, block, None) or ():
                 yield from found(child)
 
-    return frozenset(module for module in found(_parsed(path)) if module_path(module))
+    yield from found(tree)
 
 
 def _with_packages(module: str) -> Iterator[str]:
@@ -102,11 +113,49 @@ def row_module(table: str, name: str) -> str:
     raise LookupError(f"{path}: no row {name!r} written as {name!r}: module.ROW")
 
 
-def digest(files: Collection[Path]) -> str:
-    """Digest of what the files do: their syntax trees without docstrings; comments and layout don't matter."""
+def own_sources(name: str) -> dict[str, Path]:
+    """Module -> file, of a factory of the user's own and of what it imports from beside it or from its own package.
+
+    Raises:
+        UserError: it is not found, or is no Python.
+    """
+    factory = name.partition(":")[0]
+    found = {factory: own.source_file(name)}
+    waiting = [factory]
+    while waiting:
+        module = waiting.pop()
+        package = module if found[module].name == "__init__.py" else module.rpartition(".")[0]
+        try:
+            imports = set(_imports(_parsed(found[module]), package))
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"{found[module]}: {error}; mend it") from None
+        for imported in {parent for target in {factory, *imports} for parent in _with_packages(target)} - found.keys():
+            path = own.module_file(imported) if _is_beside(imported, factory) else None
+            if path is not None:
+                found[imported] = path
+                waiting.append(imported)
+    return found
+
+
+def _is_beside(module: str, factory: str) -> bool:
+    """Not a library's: of the factory's own package, or below a folder where modules of one's own are looked for."""
+    top = module.partition(".")[0]
+    if top == factory.partition(".")[0]:
+        return True
+    return any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in own.search_folders())
+
+
+def digest(files: Collection[Path], own_files: Mapping[str, Path] = MappingProxyType({})) -> str:
+    """Digest of what the files do: their syntax trees without docstrings; comments and layout don't matter.
+
+    Args:
+        own_files: module -> file, of the user's own, wherever they lie.
+    """
+    named = {path.relative_to(SCRIPTS).as_posix(): path for path in files}
+    named |= {f"own:{module}": path for module, path in own_files.items()}
     whole = hashlib.sha256()
-    for path in sorted(files):
-        whole.update(path.relative_to(SCRIPTS).as_posix().encode() + b"\0" + _tree_of(path).encode() + b"\0")
+    for name, path in sorted(named.items()):
+        whole.update(name.encode() + b"\0" + _tree_of(path).encode() + b"\0")
     return whole.hexdigest()[:16]
 
 
@@ -126,18 +175,29 @@ def _tree_of(path: Path) -> str:
 
 
 @cache
-def digest_of(scripts: tuple[str, ...], rows: tuple[str, ...] = ()) -> str:
-    """`digest` of scripts in scripts/, by their file names, and of all that they import."""
-    return digest({path for script in scripts for path in source_files(SCRIPTS / script, rows)})
+def digest_of(scripts: tuple[str, ...], rows: tuple[str, ...] = (), own_names: tuple[str, ...] = ()) -> str:
+    """`digest` of scripts in scripts/, by their file names, and of all that they import.
+
+    Args:
+        own_names: factories of the user's own that they import, as package.module:factory.
+    """
+    own_files = {module: path for name in own_names for module, path in own_sources(name).items()}
+    return digest({path for script in scripts for path in source_files(SCRIPTS / script, rows)}, own_files)
 
 
 @cache
 def trial_code(base: str, model: str, launcher: str) -> str:
-    """Digest of all code that one trial runs: launching, its launcher, training, its strategy's and model's rows."""
-    rows = (row_module("dpscale.strategies", base), row_module("dpscale.workloads.models", model))
-    return digest_of(("launch.py", f"{launcher}.py", "train.py"), rows)
+    """Digest of all code that one trial runs: launching, its launcher, training, its strategy's row, and its model."""
+    rows, own_names = _code_of("dpscale.workloads.models", model)
+    scripts = ("launch.py", f"{launcher}.py", "train.py")
+    return digest_of(scripts, (row_module("dpscale.strategies", base), *rows), own_names)
 
 
 def prepare_code(dataset: str) -> str:
     """Digest of the code that prepares one dataset."""
-    return digest_of(("prepare.py",), (row_module("dpscale.workloads.datasets", dataset),))
+    return digest_of(("prepare.py",), *_code_of("dpscale.workloads.datasets", dataset))
+
+
+def _code_of(table: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(modules of rows, factories of the user's own): where a model or a dataset lives."""
+    return ((), (name,)) if own.is_own(name) else ((row_module(table, name),), ())

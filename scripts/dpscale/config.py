@@ -65,11 +65,11 @@ class OptimizerConfig(Strict):
 class WorkloadConfig(Strict):
     """What is trained, on what, by which rule: the same for every strategy of an experiment."""
 
-    model: str = Field("convnet", description="a row of MODELS")
+    model: str = Field("convnet", description="a row of MODELS, or your own: package.module:factory")
     model_options: dict[str, Any] = Field(
-        default_factory=dict, description="options of that row, e.g. {dropout: false}"
+        default_factory=dict, description="options of that row, e.g. {dropout: false}, or of your factory"
     )
-    dataset: str = Field("digits", description="a row of DATASETS")
+    dataset: str = Field("digits", description="a row of DATASETS, or your own: package.module:factory")
     train_samples: Count | None = Field(None, description="use only the first so many training samples; null = all")
     test_samples: Count | None = Field(None, description="use only the first so many test samples; null = all")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)

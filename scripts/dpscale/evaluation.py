@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dpscale import measure
+from dpscale.errors import UserError
 from dpscale.record import Evaluation, Window
 from dpscale.training import Training
 from dpscale.workloads.loading import Loader, evaluation_indices, most_evaluation_batches
@@ -22,6 +23,7 @@ class RankEvaluation:
 
     window_s: Window
     samples: int
+    predictions: int
     correct: int
     loss_sum: float
 
@@ -36,27 +38,33 @@ def evaluate(test: Loader, training: Training, batch_size: int, world: World) ->
         sums, window_s = measure.time_call(lambda: _sums(test, training, batch_size, world), world)
     finally:
         model.train()
-    samples, correct, loss_sum = sums
-    return RankEvaluation(window_s, int(samples), int(correct), loss_sum)
+    samples, predictions, correct, loss_sum = sums
+    return RankEvaluation(window_s, int(samples), int(predictions), int(correct), loss_sum)
 
 
 @torch.no_grad()
 def _sums(test: Loader, training: Training, batch_size: int, world: World) -> list[float]:
-    """(samples, correct, sum of losses) over all ranks: integers and float64, so that no order of adding shows."""
-    totals = torch.zeros(3, dtype=torch.float64, device=world.device)
+    """(samples, predictions, correct ones, sum of samples' losses) over all ranks.
+
+    Integers and float64, so that no order of adding shows. A sample's loss is the mean over its predictions.
+    """
+    totals = torch.zeros(4, dtype=torch.float64, device=world.device)
     # The plain model: ranks may have different numbers of batches, and a wrapper's forward may wait for the others.
     indices = evaluation_indices(test.num_samples, batch_size, world.rank, world.size)
-    for images, labels in test.batches(indices):
+    for inputs, labels in test.batches(indices):
         with training.precision.autocast():
-            output = training.plain_model(images)
+            output = training.plain_model(inputs)
         losses = training.loss_function(output.float(), labels, reduction="none")
-        totals += torch.stack(
-            [
-                torch.tensor(len(labels), dtype=torch.float64, device=world.device),
-                (output.argmax(dim=1) == labels).sum().double(),
-                losses.double().sum(),
-            ]
-        )
+        predicted = output.argmax(dim=-1)
+        if not predicted.shape == losses.shape == labels.shape:
+            raise UserError(
+                f"{training.model_name}: for labels {tuple(labels.shape)} it predicts {tuple(predicted.shape)} and its loss "
+                f'with reduction="none" is {tuple(losses.shape)}; give logits of each label in the last dimension, and a '
+                "loss for each label"
+            )
+        loss_sum = losses.double().reshape(len(labels), -1).mean(dim=1).sum()
+        counts = torch.tensor([len(labels), labels.numel()], dtype=torch.float64, device=world.device)
+        totals += torch.cat([counts, torch.stack([(predicted == labels).sum().double(), loss_sum])])
     if training.strategy.waits_in_forward:
         _wait_in_forward(
             test, training, most_evaluation_batches(test.num_samples, batch_size, world.size) - len(indices)
@@ -68,8 +76,8 @@ def _sums(test: Loader, training: Training, batch_size: int, world: World) -> li
 
 def _wait_in_forward(test: Loader, training: Training, times: int) -> None:
     """Take part in the forward passes of ranks with more batches, with one sample that counts nowhere."""
-    for images, _ in test.batches([np.zeros(1, np.int64)] * times):
-        training.plain_model(images)
+    for inputs, _ in test.batches([np.zeros(1, np.int64)] * times):
+        training.plain_model(inputs)
 
 
 def synchronize_buffers(model: nn.Module, world: World) -> None:
@@ -88,6 +96,7 @@ def merge(parts: list[RankEvaluation | None], same_weights: bool) -> Evaluation 
     return Evaluation(
         windows_s=[part.window_s for part in evaluated],
         samples=first.samples,
+        predictions=first.predictions,
         correct=first.correct if same_weights else None,
         loss=first.loss_sum / first.samples if same_weights else None,
     )

@@ -94,11 +94,11 @@ def evaluation_throughput_samples_per_s(record: Record) -> float | None:
 
 
 def final_accuracy(record: Record) -> float | None:
-    """Share of the test set that is right after the last segment; None where ranks hold different weights."""
+    """Share of the predictions over the test set that is right after the last segment; None where ranks hold different weights."""
     found = evaluations(record)
     if not found or found[-1].correct is None:
         return None
-    return found[-1].correct / found[-1].samples
+    return found[-1].correct / found[-1].predictions
 
 
 def utilization_percent(record: Record) -> float | None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from dpscale.config import Config, ExperimentConfig, StrategyConfig
-from dpscale.errors import ConfigError, suggest
+from dpscale.code import own_sources
+from dpscale.config import Config, ExperimentConfig, StrategyConfig, WorkloadConfig
+from dpscale.errors import ConfigError, UserError, suggest
 from dpscale.launchers import LAUNCHERS
+from dpscale.own import is_own, is_well_formed
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Strategy
 from dpscale.trial import Topology, Trial
@@ -19,6 +21,8 @@ from dpscale.typed import Strict, validated
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.models import MODELS
+from dpscale.workloads.models.own import GIVEN as GIVEN_TO_FACTORIES
+from dpscale.workloads.samples import Samples
 
 DEFAULT_WARMUP_EPOCHS = 1
 DEFAULT_WARMUP_STEPS = 10
@@ -51,16 +55,36 @@ def upper_bound_device_hours(trials: list[Trial]) -> float:
     return sum(trial.devices * trial.timeout_s for trial in trials) / 3600
 
 
+def find_own_code(config: Config, source: str = "config.yaml") -> None:
+    """Look for the source of models and datasets of the user's own; unlike the plan, this depends on the machine.
+
+    Raises:
+        ConfigError: one line for each that is not there.
+    """
+    problems = []
+    for experiment, settings in config.experiments.items():
+        for key, name in (("model", settings.workload.model), ("dataset", settings.workload.dataset)):
+            try:
+                if is_own(name):
+                    own_sources(name)
+            except UserError as error:
+                problems.append(f"{source}: experiments.{experiment}.workload.{key} = {name!r}: {error}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
 def _dataset_problems(datasets: dict[str, DatasetConfig]) -> Iterator[str]:
     for name, settings in datasets.items():
-        place = f"datasets.{name}"
         row = DATASETS.get(name)
         if row is None:
-            yield f"{place}: unknown dataset; {suggest(name, DATASETS)}"
-        elif settings.source is not None and not row.needs_source:
-            yield f"{place}.source = {settings.source!r}: {name} is made from no files; remove this key"
-        elif name != "synthetic" and (settings.train_samples or settings.test_samples):
-            yield f"{place}: only synthetic can be made in any size; use workload.train_samples to use a part of {name}"
+            own = "; one of your own takes no settings" if is_own(name) else ""
+            yield f"datasets.{name}: unknown dataset; {suggest(name, DATASETS)}{own}"
+            continue
+        for key, value in settings.model_dump(exclude_none=True).items():
+            if key not in row.settings:
+                takes = f"takes {', '.join(row.settings)} only" if row.settings else "takes no settings"
+                part = "; workload.{key} uses a part of it" if key in ("train_samples", "test_samples") else ""
+                yield f"datasets.{name}.{key} = {value!r}: {name} {takes}; remove this key{part.format(key=key)}"
 
 
 def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
@@ -80,27 +104,40 @@ def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, Data
 
 def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
     workload = experiment.workload
-    model, dataset = MODELS.get(workload.model), DATASETS.get(workload.dataset)
-    yield from _unknown(f"{place}.model", "model", [workload.model], MODELS)
-    yield from _unknown(f"{place}.dataset", "dataset", [workload.dataset], DATASETS)
-    if model is not None:
-        yield from _option_problems(model.options, workload.model_options, f"{place}.model_options")
-    if dataset is not None:
+    yield from _unknown(f"{place}.model", "model", [workload.model], MODELS, may_be_own=True)
+    yield from _unknown(f"{place}.dataset", "dataset", [workload.dataset], DATASETS, may_be_own=True)
+    if is_own(workload.model):
+        for key in sorted(workload.model_options.keys() & set(GIVEN_TO_FACTORIES)):
+            yield f"{place}.model_options.{key}: the dataset gives it to {workload.model}; remove this key"
+    elif workload.model in MODELS:
+        yield from _option_problems(MODELS[workload.model].options, workload.model_options, f"{place}.model_options")
+    if workload.dataset in DATASETS:
         settings = datasets.get(workload.dataset, DatasetConfig())
-        if dataset.needs_source and settings.source is None:
+        if "source" in DATASETS[workload.dataset].settings and settings.source is None:
             yield f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source"
+        counts = DATASETS[workload.dataset].counts(settings)
         for split, limit, count in zip(
-            ("train", "test"), (workload.train_samples, workload.test_samples), dataset.counts(settings), strict=True
+            ("train", "test"), (workload.train_samples, workload.test_samples), counts, strict=True
         ):
             if limit is not None and limit > count:
                 yield f"{place}.{split}_samples = {limit}: {workload.dataset} has {count}; use at most that"
-    if model is not None and dataset is not None and model.sample_shape != dataset.sample_shape:
-        yield (
-            f"{place}.dataset = {workload.dataset!r}: images of {dataset.sample_shape}, but model "
-            f"{workload.model!r} takes {model.sample_shape}; choose another of the two"
-        )
+        if workload.model in MODELS:
+            yield from _misfit(place, workload, DATASETS[workload.dataset].samples(settings))
     if workload.optimizer.momentum is not None and workload.optimizer.name != "sgd":
         yield f"{place}.optimizer.momentum = {workload.optimizer.momentum}: only sgd has it; remove it or use name: sgd"
+
+
+def _misfit(place: str, workload: WorkloadConfig, samples: Samples) -> Iterator[str]:
+    row = MODELS[workload.model]
+    try:
+        options = validated(row.options, workload.model_options, place)
+    except ConfigError:
+        return  # already said
+    if refusal := row.refusal(options, samples):
+        yield (
+            f"{place}.dataset = {workload.dataset!r}: {samples}, but model {workload.model!r} {refusal}; choose another of "
+            "the two"
+        )
 
 
 def _variant_problems(
@@ -160,7 +197,7 @@ def _precision_problems(
     if _of(variant.compile, experiment.compile) and not row.compiles:
         yield f"{place}.compile = True: torch.compile does not apply to {base}; set compile: false in this variant"
     model = MODELS.get(experiment.workload.model)
-    if _of(variant.channels_last, experiment.channels_last) and model is not None and len(model.sample_shape) != 3:
+    if _of(variant.channels_last, experiment.channels_last) and model is not None and model.takes != "images":
         yield f"{place}.channels_last = True: model {experiment.workload.model!r} takes no images; remove it"
     if variant.options.keys() <= row.options.model_fields.keys():
         try:
@@ -180,10 +217,9 @@ def _batch_problems(
     place: str, experiment: ExperimentConfig, topologies: list[Topology], datasets: dict[str, DatasetConfig]
 ) -> Iterator[str]:
     workload = experiment.workload
-    if workload.dataset not in DATASETS:
-        return
-    counts = DATASETS[workload.dataset].counts(datasets.get(workload.dataset, DatasetConfig()))
-    available = workload.train_samples or counts[0]
+    available = workload.train_samples
+    if available is None and workload.dataset in DATASETS:  # of one's own it is known when it has been prepared
+        available, _ = DATASETS[workload.dataset].counts(datasets.get(workload.dataset, DatasetConfig()))
     for topology in topologies:
         n = topology.devices
         if experiment.batch.global_ is not None and experiment.batch.global_ % n:
@@ -193,17 +229,19 @@ def _batch_problems(
             )
             continue
         batch = _batch_size_per_device(experiment, topology)
-        if batch * n > available:
+        if available is not None and batch * n > available:
             yield (
                 f"{place}.batch: {n} devices x {batch} samples need {batch * n} training samples for one step on "
                 f"{topology}, {workload.dataset} has {available} here; use a smaller batch or fewer devices"
             )
 
 
-def _unknown(place: str, what: str, names: list[str], table: dict[str, Any]) -> Iterator[str]:
+def _unknown(place: str, what: str, names: list[str], table: dict[str, Any], may_be_own: bool = False) -> Iterator[str]:
     for name in names:
-        if name not in table:
-            yield f"{place}: unknown {what} {name!r}; {suggest(name, table)}"
+        if name in table or (may_be_own and is_well_formed(name)):
+            continue
+        own = "; or package.module:factory of your own" if may_be_own else ""
+        yield f"{place}: unknown {what} {name!r}; {suggest(name, table)}{own}"
 
 
 def _option_problems(model: type[Strict], options: dict[str, Any], place: str) -> Iterator[str]:

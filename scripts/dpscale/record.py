@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 # 1: first format
 # 2: trials with compile and channels_last; compile time and skipped steps
-FORMAT_VERSION = 2
+# 3: evaluations count predictions, of which a sequence of tokens has many
+FORMAT_VERSION = 3
 RECORD, STEPS = "record.json", "steps.parquet"
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
@@ -35,7 +36,8 @@ class Evaluation:
 
     windows_s: list[Window]  # [rank]
     samples: int  # counted over all ranks
-    correct: int | None
+    predictions: int  # one for each image, one for each token of a sequence
+    correct: int | None  # of the predictions
     loss: float | None  # mean over all samples
 
 

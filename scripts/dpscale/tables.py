@@ -51,7 +51,7 @@ ESTIMATED = {
     "peak_allocated_MiB": "CUDA: largest peak of memory in tensors of any rank, in MiB",
     "peak_reserved_MiB": "CUDA: largest peak of memory held by torch's allocator of any rank, in MiB",
     "compile_time_s": "time that torch.compile took before the first step, in s; no part of any other time",
-    "final_accuracy": "share of the test set that is right at the end; empty where ranks hold different weights",
+    "final_accuracy": "share of the predictions over the test set that is right at the end; empty where ranks hold different weights",
 }
 TIMINGS = {
     **IDENTITY,
@@ -114,8 +114,9 @@ EVALUATIONS = {
     "segment": LOSSES["segment"],
     "warmup": "whether the segment is warm-up",
     "samples": "test samples that were counted, each exactly once",
+    "predictions": "one for each image, one for each token of a sequence",
     "correct": "how many of them were right; empty where ranks hold different weights",
-    "loss": "mean loss over them",
+    "loss": "mean loss over the samples",
     "evaluation_time_s": "the slowest rank's time, in s",
 }
 TABLES = {"timings": TIMINGS, "summary": SUMMARY, "losses": LOSSES, "evaluations": EVALUATIONS}
@@ -345,6 +346,7 @@ def _evaluations(measured: Sequence[Measured]) -> list[dict[str, Any]]:
             "segment": index,
             "warmup": segment.warmup,
             "samples": segment.evaluation.samples,
+            "predictions": segment.evaluation.predictions,
             "correct": segment.evaluation.correct,
             "loss": segment.evaluation.loss,
             "evaluation_time_s": metrics.slowest_s(segment.evaluation.windows_s),

@@ -7,28 +7,33 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
+from dpscale.errors import UserError
+from dpscale.own import is_own
 from dpscale.precision import Precision
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Setup
 from dpscale.trial import Trial
 from dpscale.typed import validated
 from dpscale.workloads.loading import Batch
-from dpscale.workloads.models import MODELS
+from dpscale.workloads.models import MODELS, own
+from dpscale.workloads.samples import Samples
 from dpscale.world import World
 
 
 class Training:
     """Model, optimiser and loss of one rank. `parts`, then `forward` and `backward` of each, then `update` make a step."""
 
-    def __init__(self, trial: Trial, world: World) -> None:
+    def __init__(self, trial: Trial, samples: Samples, world: World) -> None:
         self.strategy, self.world = STRATEGIES[trial.base], world
-        self.loss_function = MODELS[trial.model].loss
+        self.model_name = trial.model
         self.precision = Precision(trial.precision, world.device, self.strategy.casts_itself)
         self.clip_norm = trial.optimizer.get("clip_norm")
         self.memory_format = torch.channels_last if trial.channels_last else torch.contiguous_format
+        model = build_model(trial, samples, world).to(memory_format=self.memory_format)
+        self.loss_function = own.loss_of(model) if is_own(trial.model) else MODELS[trial.model].loss
         self.replica = self.strategy.replica(
             Setup(
-                model=build_model(trial, world).to(memory_format=self.memory_format),
+                model=model,
                 options=validated(self.strategy.options, trial.options, trial.strategy),
                 optimizer=trial.optimizer,
                 precision=trial.precision,
@@ -93,10 +98,23 @@ class Training:
         return self.replica.weights()
 
 
-def build_model(trial: Trial, world: World) -> nn.Module:
-    """The same initial weights on every rank and for every strategy; after it, random numbers of this rank's own."""
+def build_model(trial: Trial, samples: Samples, world: World) -> nn.Module:
+    """The same initial weights on every rank and for every strategy; after it, random numbers of this rank's own.
+
+    Raises:
+        UserError: the model does not take such samples, or is the user's own and not as it must be.
+    """
     torch.manual_seed(trial.seed)
-    row = MODELS[trial.model]
-    model = row.build(validated(row.options, trial.model_options, trial.model), row.classes).to(world.device)
+    if is_own(trial.model):
+        model = own.build(trial.model, trial.model_options, samples)
+    else:
+        row = MODELS[trial.model]
+        options = validated(row.options, trial.model_options, trial.model)
+        if refusal := row.refusal(options, samples):
+            raise UserError(
+                f"{trial.id}: dataset {trial.dataset!r} has {samples}, but model {trial.model!r} {refusal}; choose another "
+                "of the two"
+            )
+        model = row.build(options, samples)
     torch.manual_seed(trial.seed * 1_000_003 + 1 + world.rank)  # dropout differs between ranks
-    return model
+    return model.to(world.device)

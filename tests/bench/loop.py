@@ -73,7 +73,7 @@ def rank_main(rank: int, trial: Trial, data: Path, out: Path, pairs: int, steps:
     torch.set_num_threads(trial.threads_per_rank)
     with joined(trial, rank, port) as world:
         stream = TrainingStream(trial, data, world.rank, world.device)
-        ours, bare = Training(trial, world), BareLoop(trial, stream, world)
+        ours, bare = Training(trial, stream.samples, world), BareLoop(trial, stream, world)
         throughputs = []
         for pair in range(-1, pairs):  # the first pair warms both up
             first_step = (pair + 1) * steps
@@ -96,7 +96,7 @@ class BareLoop:
         self.trial, self.steps_per_epoch, self.world = trial, stream.steps_per_epoch, world
         everything = [np.arange(stream.loader.num_samples)]
         self.images, self.labels = next(iter(stream.loader.batches(everything)))
-        model = build_model(trial, world)
+        model = build_model(trial, stream.samples, world)
         self.model: nn.Module = DistributedDataParallel(model) if world.size > 1 else model
         self.optimizer = optim.Adadelta(self.model.parameters(), lr=trial.optimizer["lr"])
 

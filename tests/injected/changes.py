@@ -48,8 +48,8 @@ def announce_ranks() -> None:
 
     build = Training.__init__
 
-    def announced(self, trial, world):
-        build(self, trial, world)
+    def announced(self, *arguments):
+        build(self, *arguments)
         leave("pid", os.getpid())
 
     Training.__init__ = announced
@@ -94,9 +94,9 @@ def batch_norm_model() -> None:
     from dpscale.training import Training
     from dpscale.workloads.models import MODELS
 
-    def build(options, classes):
+    def build(options, samples):
         return nn.Sequential(
-            nn.Conv2d(1, 4, 3, stride=3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 81, classes)
+            nn.Conv2d(1, 4, 3, stride=3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 81, samples.classes)
         ).append(nn.LogSoftmax(dim=1))
 
     MODELS["convnet"] = replace(MODELS["convnet"], build=build)
@@ -245,8 +245,8 @@ def starts_late() -> None:
 
     build = Training.__init__
 
-    def late(self, trial, world):
-        build(self, trial, world)
+    def late(self, *arguments):
+        build(self, *arguments)
         if is_chosen_rank():
             time.sleep(2)
 

@@ -11,21 +11,26 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
-from dpscale import slurm
+from dpscale import own, slurm
 from dpscale.code import digest_of, prepare_code, trial_code
 from dpscale.config import load_config
 from dpscale.environment import prefer_this_python
 from dpscale.errors import ConfigError
 from dpscale.figures import FIGURES, FORMATS
-from dpscale.plan import plan_trials
+from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import RECORD, STEPS
 from dpscale.tables import TABLES
 
 CONFIG_SOURCE = ", ".join(os.path.relpath(path) for path in workflow.configfiles)
 
+# Models and datasets of one's own lie beside a configuration or in the current folder.
+_beside = [os.getcwd(), *(os.path.dirname(os.path.abspath(path)) for path in workflow.configfiles)]
+os.environ[own.FOLDERS] = os.pathsep.join(dict.fromkeys(reversed(_beside)))
+
 try:
     CONFIG = load_config(config, CONFIG_SOURCE)
     PLANS = plan_trials(CONFIG, CONFIG_SOURCE)
+    find_own_code(CONFIG, CONFIG_SOURCE)
 except ConfigError as error:
     raise WorkflowError(str(error))
 
@@ -64,8 +69,12 @@ wildcard_constraints:
 
 def dataset_settings(wildcards):
     """The config's settings of a dataset, as JSON."""
-    settings = CONFIG.datasets.get(wildcards.dataset)
+    settings = CONFIG.datasets.get(own.dataset_of(wildcards.dataset))
     return json.dumps({} if settings is None else settings.model_dump(exclude_none=True))
+
+
+def manifest_of(dataset):
+    return f"{DATA}/{own.folder_name(dataset)}/manifest.json"
 
 
 def trial_of(wildcards):
@@ -111,12 +120,12 @@ def threads_of_trial(wildcards):
 def arguments_of_trial(wildcards):
     """Quoted for a shell here: Snakemake would format and quote each argument by itself, three times."""
     trial = trial_of(wildcards)
-    return shlex.join([f"--data={DATA}/{trial.dataset}", *trial.deciding_args()])
+    return shlex.join([f"--data={os.path.dirname(manifest_of(trial.dataset))}", *trial.deciding_args()])
 
 
 def data_of_trial():
     """The prepared dataset of a trial, as an input."""
-    values = {folder: f"{DATA}/{trial.dataset}/manifest.json" for folder, trial in TRIALS.items()}
+    values = {folder: manifest_of(trial.dataset) for folder, trial in TRIALS.items()}
     return constant_if_alike(values, inspected(lambda wildcards: values[TRIAL.format(**wildcards)]))
 
 

@@ -10,8 +10,9 @@ rule prepare_dataset:
     resources:
         trial_slot=1,
     params:
+        dataset=lambda wildcards: own.dataset_of(wildcards.dataset),
         settings=dataset_settings,
-        code=lambda wildcards: prepare_code(wildcards.dataset),
+        code=lambda wildcards: prepare_code(own.dataset_of(wildcards.dataset)),
         folder=lambda wildcards, output: os.path.dirname(output[0]),
     shell:
-        "python {input.script:q} {wildcards.dataset} --settings={params.settings:q} --out={params.folder:q} 2>&1 | tee {log:q}"
+        "python {input.script:q} {params.dataset} --settings={params.settings:q} --out={params.folder:q} 2>&1 | tee {log:q}"

@@ -10,7 +10,7 @@ rule figures:
 
 rule prepare:
     input:
-        [f"{DATA}/{dataset}/manifest.json" for dataset in sorted({trial.dataset for trial in TRIALS.values()})],
+        [manifest_of(dataset) for dataset in sorted({trial.dataset for trial in TRIALS.values()})],
 
 
 rule plan:

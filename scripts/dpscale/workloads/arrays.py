@@ -1,4 +1,4 @@
-"""A prepared dataset: uint8 arrays that every rank maps into memory, and a manifest that says what they are.
+"""A prepared dataset: arrays of small integers that every rank maps into memory, and a manifest that says what they are.
 
 Memory-mapped pages are shared by all ranks of a node, so a rank's own memory does not grow with the dataset.
 """
@@ -16,25 +16,32 @@ from pathlib import Path
 import numpy as np
 
 from dpscale.errors import UserError
+from dpscale.workloads.samples import Kind, Samples, Split
 
 # 1: first format
-FORMAT_VERSION = 1
+# 2: tokens beside images; the number of classes instead of their names
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a prepared folder holds. Images are (n, channels, height, width) uint8, labels (n,) int64."""
+    """What a prepared folder holds: `<split>-<kind>.npy` and `<split>-labels.npy`, as samples.py describes them."""
 
     format_version: int
     dataset: str
-    classes: list[str]
-    counts: dict[str, int]  # split -> samples
+    kind: Kind
     sample_shape: list[int]
-    mean: list[float]  # per channel over the training images, of values in [0, 1]
+    classes: int  # of tokens: the vocabulary
+    counts: dict[str, int]  # split -> samples
+    mean: list[float]  # per channel over the training images, of values in [0, 1]; tokens have none
     std: list[float]
     sha256: dict[str, str]  # file -> digest
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(self.kind, tuple(self.sample_shape), self.classes)
 
 
 def sha256_of(path: Path) -> str:
@@ -42,38 +49,27 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_prepared(folder: Path, dataset: str, classes: tuple[str, ...], splits: dict) -> Manifest:
+def write_prepared(folder: Path, dataset: str, classes: int, splits: dict[str, Split]) -> Manifest:
     """Write the arrays and, last, the manifest. The folder appears under its name only when it is whole.
 
     Raises:
-        UserError: images and labels differ in number, or a label is not a class.
+        UserError: the arrays are neither images nor tokens with their labels, or a label is not a class.
     """
-    for split, (images, labels) in splits.items():
-        if len(images) != len(labels):
-            raise UserError(f"{dataset}: {len(images)} {split} images but {len(labels)} labels")
-        if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
-            raise UserError(
-                f"{dataset}: {split} labels reach from {labels.min()} to {labels.max()}, not within 0 to {len(classes) - 1}"
-            )
+    samples = _samples_of(dataset, classes, splits)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for split, (images, labels) in splits.items():
-            np.save(temporary / f"{split}-images.npy", images)
+        for split, (inputs, labels) in splits.items():
+            np.save(temporary / f"{split}-{samples.kind}.npy", inputs)
             np.save(temporary / f"{split}-labels.npy", labels)
-        images = splits["train"][0]
-        counts = [np.bincount(images[:, channel].reshape(-1), minlength=256) for channel in range(images.shape[1])]
-        values = np.arange(256) / 255
-        mean = [float(np.average(values, weights=count)) for count in counts]
-        std = [
-            float(np.sqrt(np.average((values - m) ** 2, weights=count))) for m, count in zip(mean, counts, strict=True)
-        ]
+        mean, std = _moments(splits["train"][0]) if samples.kind == "images" else ([], [])
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             dataset=dataset,
-            classes=list(classes),
+            kind=samples.kind,
+            sample_shape=list(samples.shape),
+            classes=classes,
             counts={split: len(labels) for split, (_, labels) in splits.items()},
-            sample_shape=list(images.shape[1:]),
             mean=mean,
             std=std,
             sha256={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
@@ -85,6 +81,45 @@ def write_prepared(folder: Path, dataset: str, classes: tuple[str, ...], splits:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return manifest
+
+
+def _samples_of(dataset: str, classes: int, splits: dict[str, Split]) -> Samples:
+    """What the arrays hold; raises UserError as `write_prepared` says."""
+    found = [_samples_in(f"{dataset}: {split}", classes, *arrays) for split, arrays in splits.items()]
+    if len(set(found)) > 1:
+        raise UserError(f"{dataset}: one split has {found[0]}, another {found[1]}; make their samples alike")
+    return found[0]
+
+
+def _samples_in(place: str, classes: int, inputs: np.ndarray, labels: np.ndarray) -> Samples:
+    if len(inputs) != len(labels):
+        raise UserError(f"{place} has {len(inputs)} inputs but {len(labels)} labels")
+    if inputs.dtype == np.uint8 and labels.dtype.kind in "iu" and (inputs.ndim, labels.ndim) == (4, 1):
+        kind: Kind = "images"
+    elif inputs.dtype.kind in "iu" and labels.dtype.kind in "iu" and inputs.ndim == 2 and inputs.shape == labels.shape:
+        kind = "tokens"
+    else:
+        raise UserError(
+            f"{place} has {inputs.dtype} inputs {inputs.shape} and {labels.dtype} labels {labels.shape}; give images (n, "
+            "channels, height, width) uint8 with labels (n,), or tokens (n, context) with labels of the same shape"
+        )
+    if inputs.size == 0:
+        raise UserError(f"{place} is empty; give it at least one sample")
+    for name, values in [("labels", labels), *([("tokens", inputs)] if kind == "tokens" else [])]:
+        if not 0 <= values.min() <= values.max() < classes:
+            raise UserError(
+                f"{place} {name} reach from {values.min()} to {values.max()}, not within 0 to {classes - 1}"
+            )
+    return Samples(kind, inputs.shape[1:], classes)
+
+
+def _moments(images: np.ndarray) -> tuple[list[float], list[float]]:
+    """(mean, standard deviation) of each channel, of values in [0, 1]."""
+    counts = [np.bincount(images[:, channel].reshape(-1), minlength=256) for channel in range(images.shape[1])]
+    values = np.arange(256) / 255
+    mean = [float(np.average(values, weights=count)) for count in counts]
+    std = [float(np.sqrt(np.average((values - m) ** 2, weights=count))) for m, count in zip(mean, counts, strict=True)]
+    return mean, std
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -116,23 +151,24 @@ def staged(folder: Path, node_local: Path) -> Path:
     return copy
 
 
-def open_split(folder: Path, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels of a split, its first `limit` samples, mapped into memory.
+def open_split(folder: Path, split: str, limit: int | None = None) -> Split:
+    """Inputs and labels of a split, its first `limit` samples, mapped into memory.
 
     Raises:
-        UserError: a file is missing, cut, or not as long as the manifest says.
+        UserError: a file is missing, cut, or not as long as the manifest says; or there are fewer samples than `limit`.
     """
     manifest = read_manifest(folder)
+    count = manifest.counts[split]
+    if limit is not None and limit > count:
+        raise UserError(f"workload.{split}_samples = {limit}: {manifest.dataset} has {count}; use at most that")
     arrays = []
-    for kind in ("images", "labels"):
-        path = folder / f"{split}-{kind}.npy"
+    for name in (manifest.kind, "labels"):
+        path = folder / f"{split}-{name}.npy"
         try:
             array = np.load(path, mmap_mode="c")  # "c": private pages; torch warns about arrays that can't be written
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{path}: {error}; delete {folder} and run snakemake prepare") from None
-        if len(array) != manifest.counts[split]:
-            raise UserError(
-                f"{path}: {len(array)} samples, the manifest says {manifest.counts[split]}; delete {folder}"
-            )
+        if len(array) != count:
+            raise UserError(f"{path}: {len(array)} samples, the manifest says {count}; delete {folder}")
         arrays.append(array if limit is None else array[:limit])
     return arrays[0], arrays[1]

@@ -6,7 +6,6 @@ takes the r-th of N equal parts of it. So N ranks x b samples train on exactly w
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -25,7 +24,8 @@ from dpscale.workloads.arrays import open_split, read_manifest
 
 PREFETCH_FACTOR = 2  # batches that each worker is ahead
 SHARED_MEMORY = Path("/dev/shm")  # where workers put them
-Batch = tuple[torch.Tensor, torch.Tensor]  # images (b, C, H, W) float32, labels (b,) int64, on the rank's device
+# on the rank's device: images (b, C, H, W) float32 and labels (b,) int64, or tokens and labels (b, context) int64
+Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def training_indices(
@@ -56,12 +56,12 @@ def most_evaluation_batches(num_samples: int, batch_size: int, world_size: int) 
 class _Arrays(TorchDataset):
     """A whole batch per access: DataLoader hands over an array of indices instead of one."""
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
-        self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels)
+    def __init__(self, inputs: np.ndarray, labels: np.ndarray) -> None:
+        self.inputs, self.labels = torch.from_numpy(inputs), torch.from_numpy(labels)
 
     def __getitem__(self, indices: np.ndarray) -> Batch:
         chosen = torch.from_numpy(indices)
-        return self.images.index_select(0, chosen), self.labels.index_select(0, chosen)
+        return self.inputs.index_select(0, chosen), self.labels.index_select(0, chosen)
 
 
 def _end_with_rank(rank_pid: int, worker: int) -> None:
@@ -70,11 +70,11 @@ def _end_with_rank(rank_pid: int, worker: int) -> None:
 
 
 class Loader:
-    """Batches of one split for one rank, normalised on its device."""
+    """Batches of one split for one rank, made ready on its device: images are normalised, tokens need nothing."""
 
     def __init__(
         self,
-        images: np.ndarray,
+        inputs: np.ndarray,
         labels: np.ndarray,
         *,
         mean: list[float],
@@ -82,10 +82,12 @@ class Loader:
         device: torch.device,
         workers: int,
     ) -> None:
-        self.arrays = _Arrays(images, labels)
+        """`mean` and `std` of each channel of images, of values in [0, 1]; tokens have none."""
+        self.arrays = _Arrays(inputs, labels)
         self.num_samples = len(labels)
         self.device = device
         self.workers = workers
+        self.normalises = bool(mean)
         shape = (1, -1, 1, 1)
         std = [value or 1.0 for value in std]  # a channel that never varies
         # (x / 255 - mean) / std as one multiplication and one addition
@@ -104,9 +106,14 @@ class Loader:
             worker_init_fn=partial(_end_with_rank, os.getpid()),
             prefetch_factor=PREFETCH_FACTOR if self.workers else None,
         )
-        for images, labels in loader:
-            images = images.to(self.device, non_blocking=True).to(torch.float32)
-            yield torch.addcmul(self.shift, images, self.scale), labels.to(self.device, non_blocking=True)
+        for inputs, labels in loader:
+            on_device = inputs.to(self.device, non_blocking=True)
+            yield self._ready(on_device), labels.to(self.device, non_blocking=True).to(torch.int64)
+
+    def _ready(self, inputs: torch.Tensor) -> torch.Tensor:
+        if not self.normalises:
+            return inputs.to(torch.int64)
+        return torch.addcmul(self.shift, inputs.to(torch.float32), self.scale)
 
 
 def check_shared_memory(trial: Trial, sample_bytes: int) -> None:
@@ -129,10 +136,10 @@ def open_loader(trial: Trial, folder: Path, split: str, device: torch.device) ->
     """The loader of a prepared split, cut to the trial's number of samples."""
     manifest = read_manifest(folder)
     limit = trial.train_samples if split == "train" else trial.test_samples
-    images, labels = open_split(folder, split, limit)
+    inputs, labels = open_split(folder, split, limit)
     if trial.loader_workers and SHARED_MEMORY.exists():
-        check_shared_memory(trial, math.prod(images.shape[1:]) + labels.itemsize)
-    return Loader(images, labels, mean=manifest.mean, std=manifest.std, device=device, workers=trial.loader_workers)
+        check_shared_memory(trial, inputs[0].nbytes + labels[0].nbytes)
+    return Loader(inputs, labels, mean=manifest.mean, std=manifest.std, device=device, workers=trial.loader_workers)
 
 
 class TrainingStream:
@@ -140,6 +147,7 @@ class TrainingStream:
 
     def __init__(self, trial: Trial, folder: Path, rank: int, device: torch.device) -> None:
         self.trial, self.rank = trial, rank
+        self.samples = read_manifest(folder).samples
         self.loader = open_loader(trial, folder, "train", device)
         self.steps_per_epoch = self.loader.num_samples // trial.global_batch_size
         if self.steps_per_epoch == 0:

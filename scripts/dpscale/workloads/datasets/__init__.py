@@ -1,6 +1,6 @@
 """DATASETS: the one table. A dataset is a ROW in a module beside this file, named here."""
 
-from dpscale.workloads.datasets import digits, idx, synthetic
+from dpscale.workloads.datasets import digits, idx, synthetic, synthetic_tokens
 from dpscale.workloads.datasets.base import Dataset
 
 DATASETS: dict[str, Dataset] = {
@@ -8,4 +8,5 @@ DATASETS: dict[str, Dataset] = {
     "mnist": idx.MNIST,
     "fashion_mnist": idx.FASHION_MNIST,
     "synthetic": synthetic.ROW,
+    "synthetic_tokens": synthetic_tokens.ROW,
 }

@@ -1,22 +1,18 @@
-"""What a dataset is: how to make its arrays from its files."""
+"""What a dataset is: its samples, and how to make their arrays."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from dpscale.workloads.datasets.settings import DatasetConfig
-
-Split = tuple[np.ndarray, np.ndarray]  # images (n, channels, height, width) uint8, labels (n,) int64
+from dpscale.workloads.samples import Samples, Split
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """One row of DATASETS."""
+    """One row of DATASETS. What it says of its samples is known without reading a file."""
 
     summary: str
-    sample_shape: tuple[int, ...]  # (channels, height, width)
-    classes: tuple[str, ...]
-    counts: Callable[[DatasetConfig], tuple[int, int]]  # samples (train, test), known without reading a file
-    needs_source: bool
+    settings: tuple[str, ...] = ()  # keys of DatasetConfig that it reads; `source` is required where it is one
+    samples: Callable[[DatasetConfig], Samples]
+    counts: Callable[[DatasetConfig], tuple[int, int]]  # (train, test)
     read: Callable[[DatasetConfig], dict[str, Split]]  # {"train": ..., "test": ...}

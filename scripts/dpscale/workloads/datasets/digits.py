@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from dpscale.workloads.datasets.base import Dataset, Split
+from dpscale.workloads.datasets.base import Dataset
 from dpscale.workloads.datasets.settings import DatasetConfig
+from dpscale.workloads.samples import Samples, Split
 
 SAMPLES = 1797
 EVERY_SIXTH = 6  # every sixth sample is for testing: all writers are in both parts
@@ -37,9 +38,7 @@ def _read(config: DatasetConfig) -> dict[str, Split]:
 
 ROW = Dataset(
     summary="1,797 real handwritten digits from scikit-learn, resized to 28x28; needs no network",
-    sample_shape=(1, 28, 28),
-    classes=tuple("0123456789"),
+    samples=lambda config: Samples("images", (1, 28, 28), classes=10),
     counts=_counts,
-    needs_source=False,
     read=_read,
 )

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from dpscale.errors import UserError
-from dpscale.workloads.datasets.base import Dataset, Split
+from dpscale.workloads.datasets.base import Dataset
 from dpscale.workloads.datasets.settings import DatasetConfig
+from dpscale.workloads.samples import Samples, Split
 
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -66,19 +67,17 @@ def _read(config: DatasetConfig) -> dict[str, Split]:
     return splits
 
 
-def _row(summary: str, classes: tuple[str, ...]) -> Dataset:
+def _row(summary: str) -> Dataset:
     return Dataset(
         summary=summary,
-        sample_shape=SHAPE,
-        classes=classes,
+        settings=("source",),
+        samples=lambda config: Samples("images", SHAPE, classes=10),
         counts=lambda config: (COUNTS["train"], COUNTS["test"]),
-        needs_source=True,
         read=_read,
     )
 
 
-MNIST = _row("60,000 + 10,000 handwritten digits from a local folder of idx files", tuple("0123456789"))
+MNIST = _row("60,000 + 10,000 handwritten digits from a local folder of idx files")
 FASHION_MNIST = _row(
-    "60,000 + 10,000 images of clothing from a local folder of idx files, such as Debian's dataset-fashion-mnist",
-    ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    "60,000 + 10,000 images of clothing from a local folder of idx files, such as Debian's dataset-fashion-mnist"
 )

@@ -1,6 +1,14 @@
 """MODELS: the one table. A model is a module with a ROW beside this file, named here."""
 
-from dpscale.workloads.models import convnet
+from dpscale.workloads.models import convnet, gpt, mlp, torchvision_resnet
 from dpscale.workloads.models.base import Model
 
-MODELS: dict[str, Model] = {"convnet": convnet.ROW}
+MODELS: dict[str, Model] = {
+    "convnet": convnet.ROW,
+    "mlp": mlp.ROW,
+    "resnet18": torchvision_resnet.RESNET18,
+    "resnet34": torchvision_resnet.RESNET34,
+    "resnet50": torchvision_resnet.RESNET50,
+    "resnet101": torchvision_resnet.RESNET101,
+    "gpt": gpt.ROW,
+}

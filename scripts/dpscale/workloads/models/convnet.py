@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from dpscale.typed import Strict
 from dpscale.workloads.models.base import Model
+from dpscale.workloads.samples import Samples
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +19,7 @@ class Options(Strict):
     dropout: bool = Field(True, description="false makes steps of N ranks and of one rank comparable")
 
 
-def _build(options: Options, classes: int) -> nn.Module:
+def _build(options: Options, samples: Samples) -> nn.Module:
     """Images (batch, 1, 28, 28) float32 -> log-probabilities (batch, classes)."""
     from torch import nn
 
@@ -36,22 +37,22 @@ def _build(options: Options, classes: int) -> nn.Module:
         nn.Linear(32 * 12 * 12, 64),
         nn.ReLU(),
         *dropout(0.5),
-        nn.Linear(64, classes),
+        nn.Linear(64, samples.classes),
         nn.LogSoftmax(dim=1),
     )
 
 
-def _loss(output: torch.Tensor, labels: torch.Tensor, **reduction: Any) -> torch.Tensor:
+def _loss(output: torch.Tensor, labels: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
     from torch.nn.functional import nll_loss
 
-    return nll_loss(output, labels, **reduction)
+    return nll_loss(output, labels, reduction=reduction)
 
 
 ROW = Model(
     summary="the tutorials' ConvNet: two 3x3 convolutions, two linear layers, 0.3 million weights",
-    options=Options,
+    takes="images",
     sample_shape=(1, 28, 28),
-    classes=10,
+    options=Options,
     build=_build,
     loss=_loss,
 )
