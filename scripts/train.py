@@ -76,7 +76,7 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
         oversubscribed=any(trial.ranks_per_node * trial.threads_per_rank > node["usable_cpus"] for node in nodes),
         effective_precision=precision.seen,
         compile_time_s=compile_time_s,
-        skipped_steps=training.precision.skipped_steps,
+        skipped_steps=training.skipped_steps,
         weights_max_difference=difference,
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
     ).write(out)

@@ -57,7 +57,7 @@ def _sums(test: Loader, training: Training, batch_size: int, world: World) -> li
                 losses.double().sum(),
             ]
         )
-    if training.strategy.waits_in_forward:
+    if training.replica.waits_in_forward:
         _wait_in_forward(
             test, training, most_evaluation_batches(test.num_samples, batch_size, world.size) - len(indices)
         )

@@ -8,6 +8,7 @@ from dpscale.strategies import (
     by_hand,
     data_parallel,
     ddp,
+    deepspeed,
     fsdp,
     independent,
     local_sgd,
@@ -26,5 +27,6 @@ STRATEGIES: dict[str, Strategy] = {
     "local_sgd": local_sgd.ROW,
     "zero": zero.ROW,
     "fsdp": fsdp.ROW,
+    "deepspeed": deepspeed.ROW,
     "independent": independent.ROW,
 }

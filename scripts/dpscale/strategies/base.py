@@ -54,6 +54,9 @@ class Replica:
     `update`. Gradients are those of the mean over the global batch when `update` begins.
     """
 
+    waits_in_forward: bool = False  # sharded weights: a forward needs all ranks, in evaluation too
+    skipped_steps: int | None = None  # by a gradient scaler of the library's own
+
     def __init__(self, setup: Setup) -> None:
         self.world, self.options, self.precision = setup.world, setup.options, setup.precision
         self.batch_size_per_rank = setup.batch_size_per_rank
@@ -143,7 +146,6 @@ class Strategy:
     precisions: tuple[str, ...] = PRECISIONS
     casts_itself: bool = False  # precision is the library's doing: no autocast and no gradient scaler of ours
     compiles: bool = True  # torch.compile applies
-    waits_in_forward: bool = False  # sharded weights: a forward needs all ranks, in evaluation too
 
     refuses: Callable[[Any, str, str], str | None] = (
         nothing_refused  # (options, device, precision) at plan time: why not

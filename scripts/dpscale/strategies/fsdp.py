@@ -24,6 +24,7 @@ class Options(Accumulation):
 
 
 class FSDPReplica(Replica):
+    waits_in_forward = True
     model: FSDPModule  # type: ignore[assignment]
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -77,6 +78,5 @@ ROW = Strategy(
     min_devices=2,
     precisions=("fp32", "tf32", "bf16"),
     casts_itself=True,
-    waits_in_forward=True,
     replica=FSDPReplica,
 )
