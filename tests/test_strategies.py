@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from launching import SGD, Launch, measured, small_trial
 
+from dpscale import strategies
 from dpscale.launchers import LAUNCHERS
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Accumulation
@@ -110,7 +111,11 @@ def by_one_process(data: Path, tmp_path_factory: pytest.TempPathFactory) -> np.n
             for variant in AS_THEY_COME
             for launcher in launchers_of(variant.base)
         ],
-        *[pytest.param(variant, launchers_of(variant.base)[0], id=variant.name) for variant in OPTIONS if runs_here(variant.base)],
+        *[
+            pytest.param(variant, launchers_of(variant.base)[0], id=variant.name)
+            for variant in OPTIONS
+            if runs_here(variant.base)
+        ],
     ],
 )
 def test_two_ranks_end_with_the_weights_of_one_process(
@@ -190,6 +195,12 @@ def test_three_ranks_evaluate_every_test_sample_once(variant: Variant, data: Pat
     evaluation = measured(trial, data, tmp_path).record.timed_segments[0].evaluation
     assert evaluation.samples == 103
     assert evaluation.correct is not None
+
+
+def test_without_deepspeed_its_row_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(strategies.deepspeed, "find_spec", lambda name: None)
+    reason = STRATEGIES["deepspeed"].needs(small_trial("deepspeed"))
+    assert reason == "needs DeepSpeed: not installed (pip install -r envs/requirements-deepspeed.txt)"
 
 
 def test_a_ring_of_more_ranks_than_weights_adds_up():

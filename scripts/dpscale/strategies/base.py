@@ -54,9 +54,6 @@ class Replica:
     `update`. Gradients are those of the mean over the global batch when `update` begins.
     """
 
-    waits_in_forward: bool = False  # sharded weights: a forward needs all ranks, in evaluation too
-    skipped_steps: int | None = None  # by a gradient scaler of the library's own
-
     def __init__(self, setup: Setup) -> None:
         self.world, self.options, self.precision = setup.world, setup.options, setup.precision
         self.batch_size_per_rank = setup.batch_size_per_rank
@@ -77,6 +74,16 @@ class Replica:
     @property
     def accumulation_steps(self) -> int:
         return getattr(self.options, "accumulation_steps", 1)
+
+    @property
+    def waits_in_forward(self) -> bool:
+        """Whether a forward pass of `plain_model` needs all ranks, as sharded weights do."""
+        return False
+
+    @property
+    def skipped_steps(self) -> int | None:
+        """Steps that a gradient scaler of the row's own did not take; None without one."""
+        return None
 
     def begin(self, last: bool) -> None:
         """Before the forward pass of a part of the batch."""

@@ -25,6 +25,9 @@ INSTALL = "pip install -r envs/requirements-deepspeed.txt"
 class Options(Accumulation):
     """Of DeepSpeed's `zero_optimization`; null leaves DeepSpeed's own default."""
 
+    accumulation_steps: Count = Field(
+        1, description="parts that a device's batch goes through in; from stage 2 on gradients are exchanged after each"
+    )
     stage: Literal[0, 1, 2, 3] = Field(
         2, description="split over the ranks: 0 nothing, 1 optimiser state, 2 gradients too, 3 weights too"
     )

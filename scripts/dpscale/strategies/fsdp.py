@@ -24,7 +24,6 @@ class Options(Accumulation):
 
 
 class FSDPReplica(Replica):
-    waits_in_forward = True
     model: FSDPModule  # type: ignore[assignment]
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -42,6 +41,10 @@ class FSDPReplica(Replica):
         for module in [*blocks(model), model]:
             fully_shard(module, mesh=mesh, reshard_after_forward=self.options.reshard_after_forward, mp_policy=policy)
         return model
+
+    @property
+    def waits_in_forward(self) -> bool:
+        return True
 
     def begin(self, last: bool) -> None:
         self.model.set_requires_gradient_sync(last)
