@@ -100,6 +100,8 @@ def _plain(value: object) -> str:
 def _values(item: Mapping[str, Any]) -> str:
     if "anyOf" in item:
         return " or ".join(_values(one) for one in item["anyOf"])
+    if "const" in item:
+        return f"`{item['const']}`"
     if "enum" in item:
         return ", ".join(f"`{value}`" for value in item["enum"])
     limits = [f"{sign} {_plain(item[key])}" for sign, keys in LIMITS.items() for key in keys if key in item]

@@ -192,6 +192,10 @@ def main(argv: list[str] | None = None) -> None:
         rank = launched_rank()
         reason = unmet_need(trial)
         if reason is None:
+            if trial.batch_size_per_device is None:
+                raise UserError(
+                    f"{trial.id}: the search for its batch could not run; delete its largest.json, search again"
+                )
             data = args.data if args.stage_to is None else staged(args.data, args.stage_to)
             with process_group(trial) as world:
                 try:

@@ -131,6 +131,13 @@ def trial_code(base: str, model: str, launcher: str) -> str:
     return digest_of(("launch.py", f"{launcher}.py", "train.py"), rows)
 
 
+@cache
+def search_code(base: str, model: str, launcher: str) -> str:
+    """Digest of all code that the search for a cell's largest batch runs: its own, and that of its launches."""
+    rows = (row_module("dpscale.strategies", base), row_module("dpscale.workloads.models", model))
+    return digest_of(("largest_batch.py", "launch.py", f"{launcher}.py", "train.py"), rows)
+
+
 def prepare_code(dataset: str) -> str:
     """Digest of the code that prepares one dataset."""
     return digest_of(("prepare.py",), (row_module("dpscale.workloads.datasets", dataset),))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 # 1: first format
 # 2: trials with compile and channels_last; compile time and skipped steps
-FORMAT_VERSION = 2
+# 3: trials whose batch a search found
+FORMAT_VERSION = 3
 RECORD, STEPS = "record.json", "steps.parquet"
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock

@@ -11,8 +11,8 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
-from dpscale import slurm
-from dpscale.code import digest_of, prepare_code, trial_code
+from dpscale import largest, slurm
+from dpscale.code import digest_of, prepare_code, search_code, trial_code
 from dpscale.config import load_config
 from dpscale.environment import prefer_this_python
 from dpscale.errors import ConfigError
@@ -20,6 +20,7 @@ from dpscale.figures import FIGURES, FORMATS
 from dpscale.plan import plan_trials
 from dpscale.record import RECORD, STEPS
 from dpscale.tables import TABLES
+from dpscale.trial import LARGEST
 
 CONFIG_SOURCE = ", ".join(os.path.relpath(path) for path in workflow.configfiles)
 
@@ -41,6 +42,7 @@ ENVIRONMENT = str(Path(workflow.basedir, "envs", "dpscale.yaml"))
 RESULTS, DATA = CONFIG.results_dir, CONFIG.data_dir
 TRIALS = {str(trial.folder): trial for trials in PLANS.values() for trial in trials}
 TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
+SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
 FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
 
@@ -69,8 +71,8 @@ def dataset_settings(wildcards):
 
 
 def trial_of(wildcards):
-    """The planned trial of a path; Snakemake shows the error beside the path that was asked for."""
-    folder = TRIAL.format(**wildcards)
+    """The planned trial of a path, of a cell's path its first; Snakemake shows the error beside the path asked for."""
+    folder = TRIAL.format(**{"repeat": 0, **wildcards})
     if folder not in TRIALS:
         raise WorkflowError(
             f"{folder} is not planned: the strategy does not apply to that launcher, topology or repeat"
@@ -99,6 +101,12 @@ def asks_for(resource):
 
 
 @inspected
+def runtime_of_search(wildcards, attempt):
+    trial = trial_of(wildcards)
+    return slurm.minutes(trial.search_timeout_s, attempt)
+
+
+@inspected
 def threads_of_trial(wildcards):
     trial = trial_of(wildcards)
     return trial.ranks_per_node * trial.threads_per_rank
@@ -110,16 +118,36 @@ def data_of_trial(wildcards):
 
 
 @inspected
+def search_of_trial(wildcards):
+    """The search for its batch, where that is not planned."""
+    needed = trial_of(wildcards).scaling == LARGEST
+    return [f"{RESULTS}/{SEARCH}/{largest.FILE}".format(**wildcards)] if needed else []
+
+
+@inspected
 def arguments_of_trial(wildcards):
     """Quoted for a shell here: Snakemake would format and quote each argument by itself, three times."""
     trial = trial_of(wildcards)
-    return shlex.join([f"--data={DATA}/{trial.dataset}", *trial.deciding_args()])
+    search = [f"--largest={path}" for path in search_of_trial(wildcards)]
+    return shlex.join([f"--data={DATA}/{trial.dataset}", *search, *trial.deciding_args()])
+
+
+@inspected
+def arguments_of_search(wildcards):
+    probe = largest.probe_of(trial_of(wildcards))
+    return shlex.join([f"--data={DATA}/{probe.dataset}", *probe.deciding_args()])
 
 
 @inspected
 def code_of_trial(wildcards):
     trial = trial_of(wildcards)
     return trial_code(trial.base, trial.model, trial.launcher)
+
+
+@inspected
+def code_of_search(wildcards):
+    trial = trial_of(wildcards)
+    return search_code(trial.base, trial.model, trial.launcher)
 
 
 def records_of(wildcards):
