@@ -1,4 +1,4 @@
-# make run | test | lint | bench | horovod: each prepares .venv first, which takes minutes once and nothing when nothing changed.
+# make run | test | lint | bench | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
 #
 #   PYTHON=python3.12     another interpreter, 3.11 or newer
 #   CORES=4               how many cores Snakemake may use
@@ -13,14 +13,15 @@ EXPERIMENTS = $(wildcard results/*/tables/summary.csv)
 
 # The full lock was made on Linux x86-64; elsewhere, and for the CPU build, the direct pins.
 ifeq ($(CPU_ONLY)$(shell uname -sm),Linux x86_64)
-LOCKS := envs/requirements.txt envs/requirements-dev.txt
+LOCKS := envs/requirements.txt envs/requirements-dev.txt envs/requirements-deepspeed.txt
 else
-LOCKS := envs/requirements.in envs/requirements-dev.in
+LOCKS := envs/requirements.in envs/requirements-dev.in envs/requirements-deepspeed.in
 endif
 RUN_LOCK := $(word 1,$(LOCKS))
 DEV_LOCK := $(word 2,$(LOCKS))
+DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 
-.PHONY: run reprobe test lint format bench schema lock horovod clean
+.PHONY: run reprobe test lint format bench deepspeed horovod schema lock clean
 
 run: .venv/run-ready
 	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
@@ -51,6 +52,9 @@ format: .venv/dev-ready
 bench: .venv/dev-ready
 	$(BIN)/python tests/bench/run.py
 
+# Optional: what the strategy `deepspeed` needs; without it, that strategy is unavailable and says so.
+deepspeed: .venv/deepspeed-ready
+
 schema: .venv/run-ready
 	$(BIN)/python scripts/schema.py > workflow/schemas/config.schema.json
 
@@ -59,6 +63,7 @@ lock: .venv/dev-ready
 	$(BIN)/pip install --quiet pip-tools
 	$(BIN)/pip-compile $(LOCK_FLAGS) --output-file envs/requirements.txt envs/requirements.in
 	$(BIN)/pip-compile $(LOCK_FLAGS) --output-file envs/requirements-dev.txt --constraint envs/requirements.txt envs/requirements-dev.in
+	$(BIN)/pip-compile $(LOCK_FLAGS) --output-file envs/requirements-deepspeed.txt --constraint envs/requirements.txt envs/requirements-deepspeed.in
 LOCK_FLAGS := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
 # Horovod's last release, built against the torch of .venv: minutes. Not part of CI.
@@ -83,4 +88,8 @@ endif
 
 .venv/dev-ready: $(DEV_LOCK) .venv/run-ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(DEV_LOCK)
+	@touch $@
+
+.venv/deepspeed-ready: $(DEEPSPEED_LOCK) .venv/run-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(DEEPSPEED_LOCK)
 	@touch $@

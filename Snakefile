@@ -15,6 +15,7 @@ report: "workflow/report/workflow.rst"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
+include: "workflow/rules/largest.smk"
 include: "workflow/rules/trials.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/targets.smk"

@@ -39,7 +39,7 @@ def measured(trial: Trial, results: Path, partial: bool) -> Measured:
 
 def outdated(record: Record, trial: Trial) -> str | None:
     """In what a record is not of the present plan and code, for partial results; elsewhere Snakemake sees to it."""
-    if record.trial != trial:
+    if record.trial.planned != trial:
         return "configuration"
     return None if record.launch["code"] == trial_code(trial.base, trial.model, trial.launcher) else "code"
 

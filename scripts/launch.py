@@ -18,13 +18,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from dpscale import attempt, own, slurm
 from dpscale.code import SCRIPTS, digest_of, trial_code
 from dpscale.environment import describe_machine, prefer_this_python
 from dpscale.errors import UserError
+from dpscale.largest import with_its_batch
 from dpscale.launchers import CONTRACT, LAUNCHERS
 from dpscale.monitor import GpuSampler
 from dpscale.placement import ByHand, needs_a_job, place
@@ -32,14 +32,6 @@ from dpscale.record import RECORD, STEPS, Record
 from dpscale.trial import Trial
 
 ATTEMPTS = 3  # a port can be taken between its choice and the bind
-END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Interrupted(Exception):
-    """A signal asked this process to end."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 class Log:
@@ -207,7 +199,7 @@ def run_attempts(
             return number, sampler
         can_retry = number < ATTEMPTS and args.node_rank is None  # by hand the other machines know one port
         if not (can_retry and attempt.address_was_taken(drafts, placement.master_port)):
-            raise UserError(attempt.explain_failure(drafts, exitcode))
+            raise attempt.failure_of(drafts, exitcode)
         attempt.forget_failures(drafts)
         log.write(f"port {placement.master_port} was taken meanwhile: trying another")
 
@@ -216,9 +208,10 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
     """One trial, measured into `folder`; returns a line that says how it went.
 
     Raises:
-        UserError: it failed; the text names the first failing rank and its error or signal.
+        UserError: it failed (OutOfMemory: as a device's memory did not suffice); the text names the first failing rank and its error or signal.
     """
     attempt.adopt_orphans()
+    trial, search = with_its_batch(trial, args.largest)
     folder = args.folder.absolute()
     job = job_of(trial)
     first_node = args.node_rank in (None, 0)  # of several machines by hand, the one that commits
@@ -238,6 +231,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
             "port_attempts": attempts,
             "code": code,
             "slurm": job,
+            "largest_batch": search,
         }
         if not first_node:
             return "ok: node 0 has the record"
@@ -281,18 +275,13 @@ def commit_of_this_checkout() -> str | None:
     return done.stdout.strip() or None
 
 
-def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    for other in END_SIGNALS:
-        signal.signal(other, signal.SIG_IGN)  # a second Ctrl-C must not cut the end of the ranks short
-    raise Interrupted(number)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared dataset")
     parser.add_argument("--folder", type=Path, required=True, help="where record.json and steps.parquet go")
     parser.add_argument("--log", type=Path, required=True, help="the ranks' output")
     parser.add_argument("--end-with-parent", action="store_true", help="end when what started this is killed")
+    parser.add_argument("--largest", type=Path, help="largest.json of the search for this trial's batch")
     by_hand = parser.add_argument_group("one of several machines, started by hand on each")
     by_hand.add_argument("--node-rank", type=int, help="this machine's number, from 0")
     by_hand.add_argument("--master-addr", help="host name or address of machine 0")
@@ -300,8 +289,8 @@ def main() -> int:
     Trial.add_arguments(parser)
     args = parser.parse_args()
     trial = Trial.from_args(args)
-    for number in END_SIGNALS:
-        signal.signal(number, interrupt)
+    for number in attempt.END_SIGNALS:
+        signal.signal(number, attempt.interrupt)
     if args.end_with_parent:
         attempt.die_with_parent(signal.SIGTERM)
     prefer_this_python()  # horovodrun lies beside it
@@ -315,8 +304,8 @@ def main() -> int:
     except UserError as error:
         log.write(f"failed: {error}")
         print(f"{trial.id}: {error}\n  log: {args.log}", file=sys.stderr)
-        return 1
-    except Interrupted as interrupted:
+        return attempt.OUT_OF_MEMORY if isinstance(error, attempt.OutOfMemory) else 1
+    except attempt.Interrupted as interrupted:
         log.write(f"ended by {signal.Signals(interrupted.number).name}")
         return 128 + interrupted.number
     log.write(outcome)

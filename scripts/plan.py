@@ -14,6 +14,14 @@ from tabulate import tabulate
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials, upper_bound_device_hours
+from dpscale.trial import LARGEST, Trial
+
+
+def searches(trials: list[Trial]) -> str:
+    """What is to be said of searches for the largest batch."""
+    if trials[0].scaling != LARGEST:
+        return ""
+    return f", and before each cell a search for its batch ({trials[0].search_timeout_s:g} s at most)"
 
 
 def main() -> int:
@@ -35,9 +43,9 @@ def main() -> int:
             [
                 *cell,
                 first[cell].world_size,
-                first[cell].global_batch_size,
+                first[cell].global_batch_size or first[cell].scaling,
                 repeats,
-                repeats * cell[3] * first[cell].timeout_s / 3600,
+                upper_bound_device_hours([trial for trial in trials if trial.cell == first[cell].cell]),
             ]
             for cell, repeats in cells.items()
         ]
@@ -55,7 +63,7 @@ def main() -> int:
         print(tabulate(rows, header, floatfmt=".2f"), "\n")
         print(
             f"At most {upper_bound_device_hours(trials):.1f} device-hours: every trial at its time limit "
-            f"(timeout_s = {trials[0].timeout_s:g}). Nothing was started.\n"
+            f"(timeout_s = {trials[0].timeout_s:g}){searches(trials)}. Nothing was started.\n"
         )
     return 0
 

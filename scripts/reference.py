@@ -103,6 +103,8 @@ def _plain(value: object) -> str:
 def _values(item: Mapping[str, Any]) -> str:
     if "anyOf" in item:
         return " or ".join(_values(one) for one in item["anyOf"])
+    if "const" in item:
+        return f"`{item['const']}`"
     if "enum" in item:
         return ", ".join(f"`{value}`" for value in item["enum"])
     if item["type"] == "array":

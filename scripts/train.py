@@ -76,7 +76,7 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
         oversubscribed=any(trial.ranks_per_node * trial.threads_per_rank > node["usable_cpus"] for node in nodes),
         effective_precision=precision.seen,
         compile_time_s=compile_time_s,
-        skipped_steps=training.precision.skipped_steps,
+        skipped_steps=training.skipped_steps,
         weights_max_difference=difference,
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
     ).write(out)
@@ -192,6 +192,10 @@ def main(argv: list[str] | None = None) -> None:
         rank = launched_rank()
         reason = unmet_need(trial)
         if reason is None:
+            if trial.batch_size_per_device is None:
+                raise UserError(
+                    f"{trial.id}: the search for its batch could not run; delete its largest.json, search again"
+                )
             data = args.data if args.stage_to is None else staged(args.data, args.stage_to)
             with process_group(trial) as world:
                 try:

@@ -59,6 +59,7 @@ def a_trial(**changes: Any) -> Trial:
         "optimizer": {"name": "adadelta", "lr": 0.5, "momentum": None, "weight_decay": 0.0},
         "scaling": "weak",
         "batch_size_per_device": 32,
+        "headroom_percent": None,
         "epochs": 3,
         "warmup_epochs": 1,
         "steps": None,

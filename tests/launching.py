@@ -56,6 +56,7 @@ def small_trial(strategy: str = "ddp", devices: int = 2, **changes: object) -> T
         "optimizer": SGD,
         "scaling": "weak",
         "batch_size_per_device": 8,
+        "headroom_percent": None,
         "epochs": None,
         "warmup_epochs": None,
         "steps": 6,
@@ -171,12 +172,13 @@ def running(
     inject: str = "announce_ranks",
     rank: int | str = "all",
     prefix: Sequence[str] = (),
+    more: Sequence[str] = (),
     **variables: str,
 ) -> Iterator[Launch]:
     """launch.py on its way; whatever the test does, it is ended at the end of the block."""
     folder.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
-        [*prefix, *launch_command(trial, data, folder)],
+        [*prefix, *launch_command(trial, data, folder), *more],
         env=launch_environment(folder, inject, rank, **variables),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

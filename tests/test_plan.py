@@ -531,7 +531,15 @@ OTHER_VALUES: dict[str, Any] = {
     "collective_timeout_s": 60.0,
 }
 # not by themselves: the other halves of either-or; and what decides tables, not trials
-SHOWN_ELSEWHERE = {"workload", "workload.optimizer", "batch", "batch.global", "steps", "warmup_steps"}
+SHOWN_ELSEWHERE = {
+    "workload",
+    "workload.optimizer",
+    "batch",
+    "batch.global",
+    "batch.headroom_percent",
+    "steps",
+    "warmup_steps",
+}
 SHOWN_ELSEWHERE |= {"mixed_nodes"}
 EXPERIMENT_KEYS = {
     ".".join([*path[2:], field.alias or name])

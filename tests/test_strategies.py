@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from launching import SGD, Launch, measured, small_trial, starts_here
 
+from dpscale import strategies
 from dpscale.launchers import LAUNCHERS
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Accumulation
@@ -35,6 +36,14 @@ class Variant:
         return "-".join([self.base, *values, *([self.precision] if self.precision != "fp32" else [])])
 
 
+def launchers_of(base: str) -> list[str]:
+    return [name for name in OUTSIDE_SLURM if name in (STRATEGIES[base].launchers or OUTSIDE_SLURM)]
+
+
+def runs_here(base: str) -> bool:
+    return bool(launchers_of(base)) and STRATEGIES[base].needs(small_trial(base)) is None
+
+
 # Without an entry here a row is tried as it comes, to FP32.
 OPTIONS = [
     Variant("local_sgd", {"period": 1}),
@@ -47,16 +56,12 @@ OPTIONS = [
     Variant("fsdp", {"reshard_after_forward": False}),
     Variant("fsdp", precision="bf16", tolerance=2e-2),  # weights too, for compute
     Variant("zero", {"parameters_as_bucket_view": True}),
+    Variant("deepspeed", {"stage": 0}),
+    Variant("deepspeed", {"stage": 1, "reduce_bucket_size": 10_000}),
+    Variant("deepspeed", {"stage": 3, "overlap_comm": False}),
+    Variant("deepspeed", {"stage": 3}, precision="bf16", tolerance=2e-2),  # weights are rounded to 8 bits
 ]
 MEANT_TO_DIFFER = {"independent", "local_sgd"}  # the latter unless its period is 1
-
-
-def launchers_of(base: str) -> list[str]:
-    return [name for name in OUTSIDE_SLURM if name in (STRATEGIES[base].launchers or OUTSIDE_SLURM)]
-
-
-def runs_here(base: str) -> bool:
-    return bool(launchers_of(base)) and STRATEGIES[base].needs(small_trial(base)) is None
 
 
 DISTRIBUTED = [
@@ -106,7 +111,11 @@ def by_one_process(data: Path, tmp_path_factory: pytest.TempPathFactory) -> np.n
             for variant in AS_THEY_COME
             for launcher in launchers_of(variant.base)
         ],
-        *[pytest.param(variant, launchers_of(variant.base)[0], id=variant.name) for variant in OPTIONS],
+        *[
+            pytest.param(variant, launchers_of(variant.base)[0], id=variant.name)
+            for variant in OPTIONS
+            if runs_here(variant.base)
+        ],
     ],
 )
 def test_two_ranks_end_with_the_weights_of_one_process(
@@ -126,6 +135,7 @@ ACCUMULATING = [base for base in DISTRIBUTED if issubclass(STRATEGIES[base].opti
         *[Variant(base, {"accumulation_steps": 2}) for base in ACCUMULATING if base not in MEANT_TO_DIFFER],
         Variant("local_sgd", {"accumulation_steps": 2, "period": 1}),
         Variant("ddp", {"accumulation_steps": 2, "static_graph": True}),
+        *[Variant("deepspeed", {"accumulation_steps": 2, "stage": 3})] * runs_here("deepspeed"),
     ],
     ids=lambda variant: variant.name,
 )
@@ -170,13 +180,27 @@ def test_zero_and_fsdp_learn_what_ddp_learns_under_adam_too(data: Path, tmp_path
     assert distance(fsdp, ddp) <= 1e-4  # Adam divides by gradients that are near zero: their last bits show
 
 
-@pytest.mark.parametrize("base", [base for base in DISTRIBUTED if base != "independent"])
-def test_three_ranks_evaluate_every_test_sample_once(base: str, data: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    "variant",
+    [
+        *[Variant(base) for base in DISTRIBUTED if base != "independent"],
+        *[Variant("deepspeed", {"stage": 3})] * runs_here("deepspeed"),
+    ],
+    ids=lambda variant: variant.name,
+)
+def test_three_ranks_evaluate_every_test_sample_once(variant: Variant, data: Path, tmp_path: Path):
     """Of 103 samples in batches of 8, ranks have different numbers of batches: sharded ones must not wait for ever."""
-    trial = small_trial(base, 3, collective_timeout_s=30.0, launcher=launchers_of(base)[0])
+    launcher = launchers_of(variant.base)[0]
+    trial = small_trial(variant.base, 3, collective_timeout_s=30.0, launcher=launcher, options=variant.options)
     evaluation = measured(trial, data, tmp_path).record.timed_segments[0].evaluation
     assert evaluation.samples == 103
     assert evaluation.correct is not None
+
+
+def test_without_deepspeed_its_row_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(strategies.deepspeed, "find_spec", lambda name: None)
+    reason = STRATEGIES["deepspeed"].needs(small_trial("deepspeed"))
+    assert reason == "needs DeepSpeed: not installed (pip install -r envs/requirements-deepspeed.txt)"
 
 
 def test_a_ring_of_more_ranks_than_weights_adds_up():

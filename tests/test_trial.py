@@ -24,6 +24,7 @@ OF_TYPE: dict[Any, st.SearchStrategy] = {
     int: st.integers(),
     int | None: st.one_of(st.none(), st.integers()),
     float: st.floats(allow_nan=False),
+    float | None: st.one_of(st.none(), st.floats(allow_nan=False)),
     bool: st.booleans(),
     Options: st.dictionaries(st.text(max_size=5), JSON, max_size=3),
 }

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import psutil
 
@@ -28,10 +29,35 @@ from dpscale.errors import UserError
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOWEST_PORT = 10_000
+OUT_OF_MEMORY_WORDS = (
+    "cuda error: out of memory",
+    "'out of memory'",
+    "status_alloc_failed",
+)  # CUDA, NCCL, cuBLAS, cuDNN
+OUT_OF_MEMORY = 3  # exit code of a launch that ended with OutOfMemory
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Busy(UserError):
     """Another process measures this trial right now."""
+
+
+class OutOfMemory(UserError):
+    """What a rank needed was more than its device has."""
+
+
+class Interrupted(Exception):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """A handler of signals that ask this process to end: it does, in order."""
+    for other in END_SIGNALS:
+        signal.signal(other, signal.SIG_IGN)  # a second Ctrl-C must not cut the end of the ranks short
+    raise Interrupted(number)
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL, parent: int | None = None) -> None:
@@ -130,7 +156,15 @@ def write_failure(drafts: Path, error: BaseException) -> None:
     message = "; ".join([str(error), *getattr(error, "__notes__", [])])
     if not isinstance(error, UserError):
         message = f"{f'rank {rank}' if rank else 'the launcher'} failed with {type(error).__name__}: {message}"
-    _put_down(path, {"when_ns": time.time_ns(), "message": message})
+    _put_down(path, {"when_ns": time.time_ns(), "message": message, "out_of_memory": is_out_of_memory(error)})
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device's memory did not suffice: torch's allocator says so by type, CUDA's libraries in words."""
+    if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
+        return True
+    said = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in said for words in OUT_OF_MEMORY_WORDS)
 
 
 def write_exit(drafts: Path, rank: int, exitcode: int) -> None:
@@ -174,19 +208,33 @@ def forget_failures(drafts: Path) -> None:
         path.unlink()
 
 
+def failure_of(drafts: Path, exitcode: int) -> UserError:
+    """What to raise for ranks that failed; OutOfMemory where that is how the first of them did."""
+    failures = _failures(drafts)
+    cause = explain_failure(drafts, exitcode)
+    known = bool(failures) and failures[0]["message"] == cause and failures[0].get("out_of_memory")
+    return OutOfMemory(cause) if known else UserError(cause)
+
+
+def _failures(drafts: Path) -> list[dict[str, Any]]:
+    """What ranks and the launcher have put down, the earliest first."""
+    found = [json.loads(path.read_text()) for path in drafts.glob("failure-*.json")]
+    return sorted(found, key=lambda failure: failure["when_ns"])
+
+
 def explain_failure(drafts: Path, exitcode: int) -> str:
     """One line: the first failing rank, and its own error or the signal that killed it."""
     exits = [json.loads(path.read_text()) for path in drafts.glob("exit-*.json")]
     # a rank that a signal ended is a cause; TERM is what the others get when everything is ended
     exits.sort(key=lambda item: (item["exitcode"] >= 0 or item["exitcode"] == -signal.SIGTERM, item["when_ns"]))
     first: dict[str, Any] | None = exits[0] if exits else None
-    failures = [json.loads(path.read_text()) for path in drafts.glob("failure-*.json")]
+    failures = _failures(drafts)
     # ABRT is what NCCL's watchdog does to the ranks that wait for one which failed
     if first and first["exitcode"] < 0 and not (failures and first["exitcode"] == -signal.SIGABRT):
         return f"rank {first['rank']} was {_killed_by(first['exitcode'])}"
     if failures:
-        cause: dict[str, Any] = min(failures, key=lambda failure: failure["when_ns"])
-        return cause["message"]
+        message: str = failures[0]["message"]
+        return message
     if first:
         return f"rank {first['rank']} ended with exit code {first['exitcode']}"
     end = f"was {_killed_by(exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"

@@ -193,6 +193,14 @@ def trial_code(base: str, model: str, launcher: str) -> str:
     return digest_of(scripts, (row_module("dpscale.strategies", base), *rows), own_names)
 
 
+@cache
+def search_code(base: str, model: str, launcher: str) -> str:
+    """Digest of all code that the search for a cell's largest batch runs: its own, and that of its launches."""
+    rows, own_names = _code_of("dpscale.workloads.models", model)
+    scripts = ("largest_batch.py", "launch.py", f"{launcher}.py", "train.py")
+    return digest_of(scripts, (row_module("dpscale.strategies", base), *rows), own_names)
+
+
 def prepare_code(dataset: str) -> str:
     """Digest of the code that prepares one dataset."""
     return digest_of(("prepare.py",), *_code_of("dpscale.workloads.datasets", dataset))

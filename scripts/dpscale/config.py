@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from dpscale.cluster import ClusterConfig
 from dpscale.errors import ConfigError
@@ -25,6 +33,7 @@ RESERVED_NAMES = {
     "bench",
     "collect",
     "figures",
+    "largest_batch",
     "plan",
     "prepare",
     "prepare_dataset",
@@ -78,13 +87,31 @@ class WorkloadConfig(Strict):
 class BatchConfig(Strict):
     """The batch rule: `per_device` keeps each device's share (weak scaling), `global` the whole (strong scaling)."""
 
-    per_device: Count | None = Field(None, description="samples per device and step: weak scaling")
+    per_device: Count | Literal["largest"] | None = Field(
+        None, description="samples per device and step: weak scaling; largest = what fits, for each cell, on CUDA"
+    )
+    headroom_percent: Number | None = Field(
+        None, ge=0, lt=100, description="largest only: how far below what just fits the batch stays; null = 5"
+    )
     global_: Count | None = Field(None, alias="global", description="samples per step in all: strong scaling")
+
+    @field_validator("per_device", mode="wrap")
+    @classmethod
+    def _count_or_largest(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        """One message, where each branch of the union would have its own."""
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            raise ValueError("input should be greater than or equal to 1")
+        try:
+            return validate(value)
+        except ValidationError:
+            raise ValueError("input should be an integer, or largest") from None
 
     @model_validator(mode="after")
     def _one_rule(self) -> BatchConfig:
         if (self.per_device is None) == (self.global_ is None):
             raise ValueError("give exactly one of per_device (weak scaling) and global (strong scaling)")
+        if self.headroom_percent is not None and self.per_device != "largest":
+            raise ValueError("headroom_percent goes with per_device: largest; remove it")
         return self
 
 

@@ -67,6 +67,7 @@ def describe_machine(device: str) -> dict[str, Any]:
         "torch": str(torch.__version__),
         "torchvision": package_version("torchvision"),
         "numpy": package_version("numpy"),
+        "deepspeed": package_version("deepspeed"),
         "cuda": None,
         "nccl": None,
         "driver": None,

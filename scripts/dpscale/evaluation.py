@@ -65,7 +65,7 @@ def _sums(test: Loader, training: Training, batch_size: int, world: World) -> li
         loss_sum = losses.double().reshape(len(labels), -1).mean(dim=1).sum()
         counts = torch.tensor([len(labels), labels.numel()], dtype=torch.float64, device=world.device)
         totals += torch.cat([counts, torch.stack([(predicted == labels).sum().double(), loss_sum])])
-    if training.strategy.waits_in_forward:
+    if training.replica.waits_in_forward:
         _wait_in_forward(
             test, training, most_evaluation_batches(test.num_samples, batch_size, world.size) - len(indices)
         )

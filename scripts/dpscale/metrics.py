@@ -153,7 +153,21 @@ def warnings(record: Record) -> list[str]:
         )
     if (record.launch.get("slurm") or {}).get("shared"):
         found.append("shared nodes: other jobs may have run on them")
+    found += _of_its_search(record)
     others = others_cpu_percent(record)
     if others is not None and others > FLAG_OTHERS_ABOVE_PERCENT:
         found.append(f"other processes used {others:.0f} % of the CPUs")
+    return found
+
+
+def _of_its_search(record: Record) -> list[str]:
+    """What the search for the largest batch says of it."""
+    search = record.launch.get("largest_batch")
+    if search is None:
+        return []
+    found = []
+    if search["fits"] == search["limit"]:
+        found.append("largest batch: the training samples are the limit and not the memory")
+    if search["device_model"] != record.environment["device_model"]:
+        found.append(f"largest batch: found on another kind of device, {search['device_model']}")
     return found

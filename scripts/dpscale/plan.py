@@ -16,7 +16,7 @@ from dpscale.launchers import LAUNCHERS
 from dpscale.own import is_own, is_well_formed
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Strategy
-from dpscale.trial import Topology, Trial
+from dpscale.trial import LARGEST, Topology, Trial
 from dpscale.typed import Strict, validated
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.settings import DatasetConfig
@@ -26,6 +26,8 @@ from dpscale.workloads.samples import Samples
 
 DEFAULT_WARMUP_EPOCHS = 1
 DEFAULT_WARMUP_STEPS = 10
+DEFAULT_HEADROOM_PERCENT = 5.0
+SEARCHES_ON = {"cuda"}  # devices with a memory of their own, which refuses what does not fit
 UNFIT_FOR_CPU = {
     "fp16": "CPUs compute fp16 some 50 times slower than fp32; use bf16, or device: cuda",
     "tf32": "a format of CUDA's tensor cores; use fp32, or device: cuda",
@@ -51,8 +53,12 @@ def plan_trials(config: Config, source: str = "config.yaml") -> dict[str, list[T
 
 
 def upper_bound_device_hours(trials: list[Trial]) -> float:
-    """Devices x time limit, summed: no run of the plan can take more."""
-    return sum(trial.devices * trial.timeout_s for trial in trials) / 3600
+    """Devices x time limit, summed over trials and searches for the largest batch: no run of the plan can take more."""
+    searches = {trial.cell: trial for trial in trials if trial.scaling == LARGEST}.values()
+    return (
+        sum(trial.devices * trial.timeout_s for trial in trials)
+        + sum(trial.devices * trial.search_timeout_s for trial in searches)
+    ) / 3600
 
 
 def find_own_code(config: Config, source: str = "config.yaml") -> None:
@@ -175,7 +181,7 @@ def _variant_problems(
     parts = variant.options.get("accumulation_steps", 1)
     for topology in sorted(applied) if isinstance(parts, int) and parts > 1 else ():
         batch = _batch_size_per_device(experiment, topology)
-        if batch % parts:
+        if batch is not None and batch % parts:
             yield (
                 f"{place}.accumulation_steps = {parts}: does not divide the {batch} samples per device of topology "
                 f"{topology}; choose a divisor of {batch}"
@@ -217,6 +223,11 @@ def _batch_problems(
     place: str, experiment: ExperimentConfig, topologies: list[Topology], datasets: dict[str, DatasetConfig]
 ) -> Iterator[str]:
     workload = experiment.workload
+    if experiment.batch.per_device == LARGEST and experiment.device not in SEARCHES_ON:
+        yield (
+            f"{place}.batch.per_device = 'largest': with device: {experiment.device} ranks share the machine's memory, "
+            "and the kernel ends processes where CUDA refuses; give a number, or device: cuda"
+        )
     available = workload.train_samples
     if available is None and workload.dataset in DATASETS:  # of one's own it is known when it has been prepared
         available, _ = DATASETS[workload.dataset].counts(datasets.get(workload.dataset, DatasetConfig()))
@@ -228,7 +239,7 @@ def _batch_problems(
                 f"{topology}; choose a multiple of {n}"
             )
             continue
-        batch = _batch_size_per_device(experiment, topology)
+        batch = _batch_size_per_device(experiment, topology) or 1
         if available is not None and batch * n > available:
             yield (
                 f"{place}.batch: {n} devices x {batch} samples need {batch * n} training samples for one step on "
@@ -285,11 +296,27 @@ def _duration(experiment: ExperimentConfig) -> tuple[str, int, int]:
     return "steps", experiment.steps or 0, default if experiment.warmup_steps is None else experiment.warmup_steps
 
 
-def _batch_size_per_device(experiment: ExperimentConfig, topology: Topology) -> int:
-    if experiment.batch.per_device is not None:
+def _batch_size_per_device(experiment: ExperimentConfig, topology: Topology) -> int | None:
+    """None: a search is to find it."""
+    if experiment.batch.per_device == LARGEST:
+        return None
+    if isinstance(experiment.batch.per_device, int):
         return experiment.batch.per_device
     assert experiment.batch.global_ is not None  # the config says exactly one
     return experiment.batch.global_ // topology.devices
+
+
+def _scaling(experiment: ExperimentConfig) -> str:
+    if experiment.batch.per_device is None:
+        return "strong"
+    return LARGEST if experiment.batch.per_device == LARGEST else "weak"
+
+
+def _headroom_percent(experiment: ExperimentConfig) -> float | None:
+    if experiment.batch.per_device != LARGEST:
+        return None
+    asked_for = experiment.batch.headroom_percent
+    return DEFAULT_HEADROOM_PERCENT if asked_for is None else asked_for
 
 
 def _launchers(experiment: ExperimentConfig, variant: StrategyConfig, row: Strategy) -> list[str]:
@@ -338,8 +365,9 @@ def _trials(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
                         train_samples=workload.train_samples,
                         test_samples=workload.test_samples,
                         optimizer=workload.optimizer.model_dump(),
-                        scaling="weak" if experiment.batch.per_device is not None else "strong",
+                        scaling=_scaling(experiment),
                         batch_size_per_device=_batch_size_per_device(experiment, topology),
+                        headroom_percent=_headroom_percent(experiment),
                         epochs=total if unit == "epochs" else None,
                         warmup_epochs=warmup if unit == "epochs" else None,
                         steps=total if unit == "steps" else None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # 1: first format
 # 2: trials with compile and channels_last; compile time and skipped steps
-# 3: evaluations count predictions, of which a sequence of tokens has many
+# 3: evaluations count predictions, of which a sequence of tokens has many; trials whose batch a search found
 FORMAT_VERSION = 3
 RECORD, STEPS = "record.json", "steps.parquet"
 

@@ -41,11 +41,16 @@ def resources(trial: Trial, cluster: ClusterConfig) -> dict[str, Any]:
         "tasks_per_gpu": 0,
         "gres": gres_per_node(trial, cluster),
         "cpus_per_task": cores_per_rank(trial, cluster) * trial.ranks_per_node,
-        "runtime": math.ceil(trial.timeout_s / 60) + START_UP_MINUTES,
+        "runtime": minutes(trial.timeout_s),
         "slurm_extra": extra,
         # not SLURM's: the trial's own limits ride here, since changed resources re-run nothing
         "limits": shlex.join(trial.limit_args()),
     }
+
+
+def minutes(timeout_s: float) -> int:
+    """The time limit of a job, in min, at its first attempt."""
+    return math.ceil(timeout_s / 60) + START_UP_MINUTES
 
 
 def cluster_settings() -> ClusterConfig:

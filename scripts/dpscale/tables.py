@@ -10,7 +10,7 @@ from dpscale import metrics, statistics
 from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
 from dpscale.record import Record
-from dpscale.trial import Trial
+from dpscale.trial import LARGEST, Trial
 
 if TYPE_CHECKING:  # imported where tables are made: Snakemake reads TABLES at every start
     import pandas as pd
@@ -30,9 +30,9 @@ IDENTITY = {
     "precision": "as asked for; effective_precision says what was seen",
     "compile": "whether torch.compile was used",
     "channels_last": "whether images were in channels-last memory format",
-    "scaling": "weak: the batch per device is fixed; strong: the global batch is",
-    "batch_size_per_device": "samples per device and step",
-    "global_batch_size": "samples per step over all devices",
+    "scaling": "weak: the batch per device is fixed; strong: the global batch is; largest: each cell's own, what fits",
+    "batch_size_per_device": "samples per device and step; empty where a search is yet to find it",
+    "global_batch_size": "samples per step over all devices; empty with it",
     "threads_per_rank": "CPU threads of each rank",
 }
 STATUS = {
@@ -156,7 +156,7 @@ def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict
 
 def refuse_foreign_records(measured: Sequence[Measured]) -> None:
     for trial, record, _ in measured:
-        if record is not None and record.trial != trial:
+        if record is not None and record.trial.planned != trial:
             raise UserError(
                 f"{trial.id}: its record is of another configuration; run the same command again, or delete {trial.folder}"
             )
@@ -189,7 +189,9 @@ def _frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
 
     unknown = {name for row in rows for name in row} - TABLES[table].keys()
     assert not unknown, f"columns {unknown} are not in TABLES[{table!r}]"
-    return pd.DataFrame(rows, columns=list(TABLES[table]))
+    frame = pd.DataFrame(rows, columns=list(TABLES[table]))
+    found = {column: "Int64" for column in ("batch_size_per_device", "global_batch_size") if column in frame}
+    return frame.astype(found)  # whole numbers, also beside empty ones
 
 
 def _identity(trial: Trial, names: Sequence[str] = tuple(IDENTITY)) -> dict[str, Any]:
@@ -197,7 +199,7 @@ def _identity(trial: Trial, names: Sequence[str] = tuple(IDENTITY)) -> dict[str,
 
 
 def _timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> dict[str, Any]:
-    row = {**_identity(trial), "repeat": trial.repeat}
+    row = {**_identity(trial if record is None else record.trial), "repeat": trial.repeat}
     if record is None:
         return {**row, "status": "missing", "reason": "not measured yet", "warnings": ""}
     row |= {"started_at": record.launch["started_at"], "ended_at": record.launch["ended_at"]}
@@ -260,8 +262,8 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
 
 
 def _summary(cell: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
-    first = cell.iloc[0]
     good = cell[cell.status == "ok"]
+    first = (cell if good.empty else good).iloc[0]
     row = {
         **{name: first[name] for name in IDENTITY},
         "repeats_planned": len(cell),
@@ -280,8 +282,11 @@ def _summary(cell: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
             row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
     row["spread"] = statistics.estimate(good.throughput_samples_per_s.tolist()).spread
     row["effective_precision"] = good.iloc[0].effective_precision
-    if base is not None and (difference := _other_precision(good, base[base.status == "ok"])):
-        row["warnings"] = "; ".join(filter(None, [row["warnings"], difference]))
+    if base is not None:
+        bases = base[base.status == "ok"]
+        row["warnings"] = "; ".join(
+            filter(None, [row["warnings"], _other_precision(good, bases), _other_batch(good, bases)])
+        )
     return row | _speedup(good, base)
 
 
@@ -295,6 +300,14 @@ def _other_precision(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
         f"{what} {mine[what]}, there {bases[what]}" for what in mine if bases.get(what, mine[what]) != mine[what]
     ]
     return f"other number formats than its base: {'; '.join(different)}".replace("; ", " and ") if different else None
+
+
+def _other_batch(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
+    """Where each cell has the largest batch of its own, in what it differs from its base by plan."""
+    (mine, bases) = (cells.iloc[0].batch_size_per_device for cells in (good, base))
+    if good.iloc[0].scaling != LARGEST or mine == bases:
+        return None
+    return f"another batch per device than its base: {mine}, there {bases}"
 
 
 def _speedup(good: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:

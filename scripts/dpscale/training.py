@@ -89,6 +89,11 @@ class Training:
         self.replica.agree()
 
     @property
+    def skipped_steps(self) -> int | None:
+        """Steps that a gradient scaler, ours or the strategy's own, did not take; None without one."""
+        return self.replica.skipped_steps if self.strategy.casts_itself else self.precision.skipped_steps
+
+    @property
     def plain_model(self) -> nn.Module:
         """The user's own module, without the strategy's wrapper where it can do without."""
         return self.replica.plain_model

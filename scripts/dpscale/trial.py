@@ -10,15 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 Options = dict[str, Any]
+LARGEST = "largest"  # batch.per_device, and scaling, of trials whose batch is what fits
 # type of a field -> how its text on a command line is read
 PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
     int: int,
     int | None: int,
     float: float,
+    float | None: float,
     bool: json.loads,
     Options: json.loads,
 }
@@ -71,8 +73,9 @@ class Trial:
     train_samples: int | None  # the first so many; None = all
     test_samples: int | None
     optimizer: Options  # name, lr and the rest of the config's optimizer
-    scaling: str  # "weak": the batch per device is fixed; "strong": the global batch is
-    batch_size_per_device: int
+    scaling: str  # "weak": the batch per device is fixed; "strong": the global batch is; "largest": what fits
+    batch_size_per_device: int | None  # None: not known before the search for the largest
+    headroom_percent: float | None  # of "largest": how far the batch stays below what fits
     epochs: int | None  # whole epochs, warm-up included ...
     warmup_epochs: int | None
     steps: int | None  # ... or steps
@@ -98,13 +101,24 @@ class Trial:
         return self.world_size // self.nodes
 
     @property
-    def global_batch_size(self) -> int:
-        """Samples per optimiser step, summed over devices."""
-        return self.batch_size_per_device * self.devices
+    def search_timeout_s(self) -> float:
+        """How long the search for the largest batch may take: its launches are short, but many."""
+        return 4 * self.timeout_s
+
+    @property
+    def planned(self) -> Trial:
+        """As the plan has it, which knows no batch that a search found."""
+        return dataclasses.replace(self, batch_size_per_device=None) if self.scaling == LARGEST else self
+
+    @property
+    def global_batch_size(self) -> int | None:
+        """Samples per optimiser step, summed over devices; None before they are known."""
+        return None if self.batch_size_per_device is None else self.batch_size_per_device * self.devices
 
     @property
     def batch_size_per_rank(self) -> int:
         """Samples that one process loads per step: nn.DataParallel's one process feeds all devices."""
+        assert self.global_batch_size is not None, f"{self.id} has no batch yet"
         return self.global_batch_size // self.world_size
 
     @property
@@ -151,7 +165,7 @@ class Trial:
         for field in dataclasses.fields(cls):
             hint = hints[field.name]
             parse = PARSERS[hint]
-            group.add_argument(_flag(field.name), type=parse, required=hint != int | None)
+            group.add_argument(_flag(field.name), type=parse, required=type(None) not in get_args(hint))
 
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> Trial:

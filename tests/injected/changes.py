@@ -179,6 +179,31 @@ def raises() -> None:
     in_forward(3, fail)
 
 
+@after("dpscale.plan")
+def searches_on_the_cpu() -> None:
+    """The plan takes `largest` on a CPU too; what is out of memory there, `little_memory` says."""
+    from dpscale import plan
+
+    plan.SEARCHES_ON.add("cpu")
+
+
+@after("dpscale.training")
+def little_memory() -> None:
+    """A device of the chosen rank holds DPSCALE_TEST_HOLDS samples."""
+    import torch
+
+    from dpscale.training import Training
+
+    forward = Training.forward
+
+    def limited(self, part, last):
+        if len(part[1]) > int(os.environ["DPSCALE_TEST_HOLDS"]) and is_chosen_rank():
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return forward(self, part, last)
+
+    Training.forward = limited
+
+
 @after("dpscale.training")
 def ends_early() -> None:
     in_forward(3, lambda: os._exit(7))

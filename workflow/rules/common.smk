@@ -11,8 +11,8 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
-from dpscale import own, slurm
-from dpscale.code import digest_of, prepare_code, trial_code
+from dpscale import largest, own, slurm
+from dpscale.code import digest_of, prepare_code, search_code, trial_code
 from dpscale.config import load_config
 from dpscale.environment import prefer_this_python
 from dpscale.errors import ConfigError
@@ -20,6 +20,7 @@ from dpscale.figures import FIGURES, FORMATS
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import RECORD, STEPS
 from dpscale.tables import TABLES
+from dpscale.trial import LARGEST
 
 CONFIG_SOURCE = ", ".join(os.path.relpath(path) for path in workflow.configfiles)
 
@@ -46,6 +47,7 @@ ENVIRONMENT = str(Path(workflow.basedir, "envs", "dpscale.yaml"))
 RESULTS, DATA = CONFIG.results_dir, CONFIG.data_dir
 TRIALS = {str(trial.folder): trial for trials in PLANS.values() for trial in trials}
 TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
+SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
 FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
 
@@ -77,9 +79,14 @@ def manifest_of(dataset):
     return f"{DATA}/{own.folder_name(dataset)}/manifest.json"
 
 
+def folder_of(wildcards):
+    """A trial's folder, below results_dir; of a cell it is that of its first."""
+    return TRIAL.format(**{"repeat": 0, **wildcards})
+
+
 def trial_of(wildcards):
     """The planned trial of a path; Snakemake shows the error beside the path that was asked for."""
-    folder = TRIAL.format(**wildcards)
+    folder = folder_of(wildcards)
     if folder not in TRIALS:
         raise WorkflowError(
             f"{folder} is not planned: the strategy does not apply to that launcher, topology or repeat"
@@ -99,15 +106,20 @@ ASKED_FOR = {folder: slurm.resources(trial, CONFIG.cluster) for folder, trial in
 def asks_for(resource):
     """A resource of a trial's SLURM job, as a function of its wildcards and attempt; elsewhere these ask for nothing."""
     if resource in slurm.GROW_WITH_ATTEMPTS:
-        return inspected(lambda wildcards, attempt: attempt * ASKED_FOR[TRIAL.format(**wildcards)][resource])
-    values = {folder: asked_for[resource] for folder, asked_for in ASKED_FOR.items()}
-    return constant_if_alike(values, inspected(lambda wildcards: values[TRIAL.format(**wildcards)]))
+        return inspected(lambda wildcards, attempt: attempt * ASKED_FOR[folder_of(wildcards)][resource])
+    return by_trial({folder: asked_for[resource] for folder, asked_for in ASKED_FOR.items()})
 
 
-def constant_if_alike(values, function):
-    """The one value that all trials have, else the function: Snakemake takes 0.1 ms for one, and calls it for each job."""
+def by_trial(values):
+    """A function of wildcards that takes a trial's value of these, or the one value that all have: Snakemake takes 0.1 ms
+    for a function, and calls it for each job."""
     different = set(values.values())
-    return different.pop() if len(different) == 1 else function
+    return different.pop() if len(different) == 1 else inspected(lambda wildcards: values[folder_of(wildcards)])
+
+
+@inspected
+def runtime_of_search(wildcards, attempt):
+    return attempt * slurm.minutes(trial_of(wildcards).search_timeout_s)
 
 
 @inspected
@@ -116,23 +128,45 @@ def threads_of_trial(wildcards):
     return trial.ranks_per_node * trial.threads_per_rank
 
 
+def search_of_trial():
+    """The search for a trial's batch, as an input, where that is not planned."""
+    return by_trial({folder: searches(trial) for folder, trial in TRIALS.items()})
+
+
+def searches(trial):
+    """Files that hold a trial's batch: none, or that of its search."""
+    cell = {key: getattr(trial, key) for key in ("experiment", "strategy", "launcher", "topology")}
+    return (f"{RESULTS}/{SEARCH.format(**cell)}/{largest.FILE}",) if trial.scaling == LARGEST else ()
+
+
 @inspected
 def arguments_of_trial(wildcards):
     """Quoted for a shell here: Snakemake would format and quote each argument by itself, three times."""
     trial = trial_of(wildcards)
-    return shlex.join([f"--data={os.path.dirname(manifest_of(trial.dataset))}", *trial.deciding_args()])
+    search = [f"--largest={path}" for path in searches(trial)]
+    return shlex.join([f"--data={os.path.dirname(manifest_of(trial.dataset))}", *search, *trial.deciding_args()])
+
+
+@inspected
+def arguments_of_search(wildcards):
+    probe = largest.probe_of(trial_of(wildcards))
+    return shlex.join([f"--data={os.path.dirname(manifest_of(probe.dataset))}", *probe.deciding_args()])
 
 
 def data_of_trial():
     """The prepared dataset of a trial, as an input."""
-    values = {folder: manifest_of(trial.dataset) for folder, trial in TRIALS.items()}
-    return constant_if_alike(values, inspected(lambda wildcards: values[TRIAL.format(**wildcards)]))
+    return by_trial({folder: manifest_of(trial.dataset) for folder, trial in TRIALS.items()})
 
 
 def code_of_trial():
     """The digest of all code that a trial runs, as a param."""
-    values = {folder: trial_code(trial.base, trial.model, trial.launcher) for folder, trial in TRIALS.items()}
-    return constant_if_alike(values, inspected(lambda wildcards: values[TRIAL.format(**wildcards)]))
+    return by_trial({folder: trial_code(trial.base, trial.model, trial.launcher) for folder, trial in TRIALS.items()})
+
+
+@inspected
+def code_of_search(wildcards):
+    trial = trial_of(wildcards)
+    return search_code(trial.base, trial.model, trial.launcher)
 
 
 def records_of(wildcards):

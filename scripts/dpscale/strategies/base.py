@@ -75,6 +75,16 @@ class Replica:
     def accumulation_steps(self) -> int:
         return getattr(self.options, "accumulation_steps", 1)
 
+    @property
+    def waits_in_forward(self) -> bool:
+        """Whether a forward pass of `plain_model` needs all ranks, as sharded weights do."""
+        return False
+
+    @property
+    def skipped_steps(self) -> int | None:
+        """Steps that a gradient scaler of the row's own did not take; None without one."""
+        return None
+
     def begin(self, last: bool) -> None:
         """Before the forward pass of a part of the batch."""
 
@@ -143,7 +153,6 @@ class Strategy:
     precisions: tuple[str, ...] = PRECISIONS
     casts_itself: bool = False  # precision is the library's doing: no autocast and no gradient scaler of ours
     compiles: bool = True  # torch.compile applies
-    waits_in_forward: bool = False  # sharded weights: a forward needs all ranks, in evaluation too
 
     # (options, device, precision, name of the optimizer) at plan time: why not
     refuses: Callable[[Any, str, str, str], str | None] = nothing_refused

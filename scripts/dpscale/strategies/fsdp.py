@@ -42,6 +42,10 @@ class FSDPReplica(Replica):
             fully_shard(module, mesh=mesh, reshard_after_forward=self.options.reshard_after_forward, mp_policy=policy)
         return model
 
+    @property
+    def waits_in_forward(self) -> bool:
+        return True
+
     def begin(self, last: bool) -> None:
         self.model.set_requires_gradient_sync(last)
 
@@ -77,6 +81,5 @@ ROW = Strategy(
     min_devices=2,
     precisions=("fp32", "tf32", "bf16"),
     casts_itself=True,
-    waits_in_forward=True,
     replica=FSDPReplica,
 )

@@ -149,11 +149,12 @@ class TrainingStream:
         self.trial, self.rank = trial, rank
         self.samples = read_manifest(folder).samples
         self.loader = open_loader(trial, folder, "train", device)
-        self.steps_per_epoch = self.loader.num_samples // trial.global_batch_size
+        global_batch_size = trial.batch_size_per_rank * trial.world_size
+        self.steps_per_epoch = self.loader.num_samples // global_batch_size
         if self.steps_per_epoch == 0:
             raise UserError(
                 f"{trial.id}: {self.loader.num_samples} training samples do not fill one global batch of "
-                f"{trial.global_batch_size}; use a smaller batch or more samples"
+                f"{global_batch_size}; use a smaller batch or more samples"
             )
 
     def batches(self, first_step: int, num_steps: int) -> Iterator[Batch]:
