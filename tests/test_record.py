@@ -87,7 +87,9 @@ def test_a_cut_record_is_refused_with_the_remedy(tmp_path, share):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"3", b"null", b'"text"', b"{}", b"\xff\xfe", b'{"format_version": 2}'], ids=str
+    "content",
+    [b"", b"[]", b"3", b"null", b'"text"', b"{}", b"\xff\xfe", b'{"format_version": %d}' % FORMAT_VERSION],
+    ids=str,
 )
 def test_another_file_under_its_name_is_refused(tmp_path, content):
     (tmp_path / RECORD).write_bytes(content)
