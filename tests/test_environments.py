@@ -45,11 +45,20 @@ def test_what_looks_after_the_code_is_tested_with_what_runs_it():
     assert {package: dev[package] for package in both} == {package: run[package] for package in both}
 
 
+def test_horovods_own_needs_change_nothing_of_what_is_locked():
+    needed, lock = pins("requirements-horovod.txt"), pins("requirements-dev.txt")
+    both = needed.keys() & lock.keys()
+    assert {package: needed[package] for package in both} == {package: lock[package] for package in both}
+
+
 def test_the_dev_lock_alone_makes_a_whole_environment():
     assert pins("requirements.txt").keys() <= pins("requirements-dev.txt").keys()
 
 
-@pytest.mark.parametrize("name", ["requirements.in", "requirements-dev.in", "requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize(
+    "name",
+    ["requirements.in", "requirements-dev.in", "requirements.txt", "requirements-dev.txt", "requirements-horovod.txt"],
+)
 def test_every_line_is_a_pin(name):
     lines = [line.split(" #")[0].split(" ;")[0].strip() for line in (ENVS / name).read_text().splitlines()]
     loose = [
