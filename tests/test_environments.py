@@ -47,6 +47,12 @@ def test_what_is_installed_beside_what_runs_changes_no_version_of_it(name):
     assert {package: beside[package] for package in both} == {package: run[package] for package in both}
 
 
+def test_horovods_own_needs_change_nothing_of_what_is_locked():
+    needed, lock = pins("requirements-horovod.txt"), pins("requirements-dev.txt")
+    both = needed.keys() & lock.keys()
+    assert {package: needed[package] for package in both} == {package: lock[package] for package in both}
+
+
 def test_the_dev_lock_alone_makes_a_whole_environment():
     assert pins("requirements.txt").keys() <= pins("requirements-dev.txt").keys()
 
