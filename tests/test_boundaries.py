@@ -98,6 +98,7 @@ WITHOUT_TORCH = [
     "attempt",
     "code",
     "record",
+    "largest",
     "metrics",
     "statistics",
     "tables",
@@ -176,6 +177,7 @@ def test_no_strategy_knows_a_clock():
         ("world", {"strategies", "workloads", "measure", "record"}),
         ("plan", {"world", "record", "measure", "training", "tables"}),
         ("checks", {"measure", "record", "metrics"}),
+        ("largest", {"config", "plan", "strategies", "launchers", "metrics", "world"}),
         ("code", {"config", "plan", "trial", "record", "strategies", "workloads"}),
     ],
 )
@@ -277,7 +279,7 @@ def test_a_trials_own_rows_are_in_its_code():
 RULES = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
 
 
-@pytest.mark.parametrize("rule", ["prepare_dataset", "collect", "trial"])
+@pytest.mark.parametrize("rule", ["prepare_dataset", "collect", "trial", "largest_batch"])
 def test_every_rule_that_makes_something_carries_the_digest_of_its_code(rule):
     text = RULES.split(f"rule {rule}:")[1].split("\nrule ")[0]
     assert "code=" in text.split("params:")[1].split("shell:")[0]

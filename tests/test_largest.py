@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,7 @@ import pytest
 from factories import MACHINE, a_config, a_record, a_trial, an_unavailable_record, measured, rank_facts
 from hypothesis import given
 from hypothesis import strategies as st
-from launching import TESTS, launch, small_trial
+from launching import SCRIPTS, TESTS, Launch, launch, launch_environment, small_trial, wait_until
 from pipeline import Checkout, small_config, small_experiment
 
 import largest_batch
@@ -207,6 +210,19 @@ def test_where_one_sample_does_not_fit_the_error_is_named_with_a_remedy():
 def test_a_cell_that_is_unavailable_has_no_batch_but_the_reason():
     found = searched(lambda trial: (an_unavailable_record(trial, "needs 2 CUDA devices"), ""))
     assert (found.status, found.reason, found.fits, found.tries) == ("unavailable", "needs 2 CUDA devices", None, [])
+
+
+def test_a_signal_to_a_search_leaves_nothing_of_its_try_behind(data: Path, tmp_path: Path):
+    trial = small_trial(scaling="largest", batch_size_per_device=None, headroom_percent=5.0)
+    command = [sys.executable, str(SCRIPTS / "largest_batch.py"), f"--data={data}", f"--folder={tmp_path}"]
+    environment = launch_environment(tmp_path, "announce_ranks,hangs")
+    process = subprocess.Popen([*command, *trial.to_args()], env=environment, stderr=subprocess.PIPE, text=True)
+    started = Launch(process, tmp_path)
+    wait_until(lambda: len(started.found("pid")) == 2, "the ranks of a try")
+    process.send_signal(signal.SIGTERM)
+    assert started.end(30).returncode == 128 + signal.SIGTERM
+    assert started.leaves_nothing_behind()
+    assert not (tmp_path / largest.FILE).exists()
 
 
 # What is out of memory

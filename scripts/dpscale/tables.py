@@ -304,7 +304,7 @@ def _other_precision(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
 
 def _other_batch(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
     """Where each cell has the largest batch of its own, in what it differs from its base by plan."""
-    (mine, bases) = (cells.iloc[0].batch_size_per_device for cells in (good, base))
+    mine, bases = (cells.iloc[0].batch_size_per_device for cells in (good, base))
     if good.iloc[0].scaling != LARGEST or mine == bases:
         return None
     return f"another batch per device than its base: {mine}, there {bases}"
