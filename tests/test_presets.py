@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from launch import missing_program
 from pipeline import ROOT, Checkout, Done, small_config
 
 from dpscale.figures import FIGURES
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Strategy
 from dpscale.trial import Trial
+from launch import missing_program
 
 PRESETS = sorted((ROOT / "workflow/experiments").glob("*.yaml"))
 
