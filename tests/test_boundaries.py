@@ -259,7 +259,9 @@ def test_the_code_of_a_rule_is_what_its_script_really_imports(script):
         for path in MODULES[table].parent.glob("*.py")
         if table not in known or path.stem not in ("base", "settings")
     }
-    beside |= {path for table in TABLES for path in source_files(MODULES[table].parent / "base.py") if table not in known}
+    beside |= {
+        path for table in TABLES for path in source_files(MODULES[table].parent / "base.py") if table not in known
+    }
     assert script in really
     assert really - set(source_files(script, rows)) <= beside
 

@@ -80,7 +80,9 @@ def test_a_model_of_one_shape_says_which():
 
 
 def test_a_rank_refuses_data_that_do_not_fit_its_model():
-    with pytest.raises(UserError, match=r"has images of \(3, 32, 32\), but model 'convnet' takes images of \(1, 28, 28\)"):
+    with pytest.raises(
+        UserError, match=r"has images of \(3, 32, 32\), but model 'convnet' takes images of \(1, 28, 28\)"
+    ):
         build_model(a_single_trial(dataset="my.data:pictures"), CIFAR, a_world())
 
 

@@ -18,7 +18,6 @@ import yaml
 from factories import a_config, changed
 from test_config import LEVELS
 
-from dpscale import plan
 from dpscale.config import ExperimentConfig, OptimizerConfig, load_config
 from dpscale.errors import ConfigError
 from dpscale.plan import plan_trials, upper_bound_device_hours
@@ -310,9 +309,76 @@ def test_a_row_that_none_of_the_launchers_can_start_is_refused(monkeypatch):
     assert {trial.launcher for trial in planned(strategies={"ddp": None})} == {"torchrun"}
 
 
-def test_a_model_and_a_dataset_of_other_shapes_are_refused(monkeypatch):
-    monkeypatch.setitem(plan.MODELS, "convnet", replace(plan.MODELS["convnet"], sample_shape=(3, 32, 32)))
-    assert "images of (1, 28, 28), but model 'convnet' takes images of (3, 32, 32); choose another" in problem()
+@pytest.mark.parametrize(
+    ("workload", "settings", "said"),
+    [
+        (
+            {"dataset": "synthetic"},
+            {"sample_shape": [3, 32, 32]},
+            "images of (3, 32, 32), but model 'convnet' takes images of (1, 28, 28); choose another of the two",
+        ),
+        (
+            {"dataset": "synthetic_tokens", "model": "resnet18"},
+            {},
+            "sequences of 64 tokens, but model 'resnet18' takes images; choose another of the two",
+        ),
+        (
+            {"dataset": "digits", "model": "gpt"},
+            {},
+            "images of (1, 28, 28), but model 'gpt' takes tokens; choose another of the two",
+        ),
+        (
+            {"dataset": "synthetic_tokens", "model": "gpt", "model_options": {"context": 32}},
+            {},
+            "sequences of 64 tokens, but model 'gpt' takes at most context = 32 tokens; choose another of the two",
+        ),
+    ],
+)
+def test_a_dataset_that_a_model_does_not_take_is_refused(workload, settings, said):
+    name = workload["dataset"]
+    (line,) = errors_of({**a_config(workload=workload), "datasets": {name: settings} if settings else {}})
+    assert line == f"config.yaml: experiments.quick.workload.dataset = {name!r}: {said}"
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("mlp", {"sample_shape": [2, 9, 5], "classes": 3}),
+        ("resnet50", {"sample_shape": [3, 224, 224], "classes": 1000}),
+        ("convnet", {}),
+    ],
+)
+def test_synthetic_images_are_made_for_any_model_that_takes_images(model, settings):
+    data = {**a_config(workload={"model": model, "dataset": "synthetic"}), "datasets": {"synthetic": settings}}
+    assert plan_trials(load_config(data))["quick"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "settings", "said"),
+    [
+        ("synthetic", {"sample_shape": [32, 32]}, "datasets.synthetic.sample_shape: list should have at least 3 items"),
+        ("synthetic", {"sample_shape": [3, 0, 32]}, "datasets.synthetic.sample_shape.1 = 0: "),
+        ("synthetic", {"classes": 1}, "datasets.synthetic.classes = 1: "),
+        ("synthetic_tokens", {"vocabulary": 1}, "datasets.synthetic_tokens.vocabulary = 1: "),
+        ("synthetic_tokens", {"context": 0}, "datasets.synthetic_tokens.context = 0: "),
+    ],
+)
+def test_samples_that_can_not_be_made_are_refused(dataset, settings, said):
+    (line,) = errors_of({**a_config(), "datasets": {dataset: settings}})
+    assert line.startswith(f"config.yaml: {said}")
+
+
+def test_options_that_contradict_each_other_are_refused_once():
+    workload = {"dataset": "synthetic_tokens", "model": "gpt", "model_options": {"width": 64, "heads": 3}}
+    assert problem(workload=workload) == (
+        "experiments.quick.workload.model_options: width = 64 does not divide by heads = 3; choose a multiple of it"
+    )
+
+
+def test_channels_last_is_for_images():
+    workload = {"dataset": "synthetic_tokens", "model": "gpt"}
+    text = errors_of(a_config(workload=workload, channels_last=True))[0]
+    assert text.endswith("channels_last = True: model 'gpt' takes no images; remove it")
 
 
 @pytest.mark.parametrize(
@@ -378,6 +444,7 @@ def test_a_plan_is_made_where_torch_is_missing_and_without_slow_imports():
 
 
 OTHER_VALUES: dict[str, Any] = {
+    "workload.model": "mlp",
     "workload.model_options": {"dropout": False},
     "workload.dataset": "synthetic",
     "workload.train_samples": 640,
@@ -407,8 +474,8 @@ OTHER_VALUES: dict[str, Any] = {
     "timeout_s": 60.0,
     "collective_timeout_s": 60.0,
 }
-# not by themselves: the only model there is; the other halves of either-or; and what decides tables, not trials
-SHOWN_ELSEWHERE = {"workload", "workload.model", "workload.optimizer", "batch", "batch.global", "steps", "warmup_steps"}
+# not by themselves: the other halves of either-or; and what decides tables, not trials
+SHOWN_ELSEWHERE = {"workload", "workload.optimizer", "batch", "batch.global", "steps", "warmup_steps"}
 SHOWN_ELSEWHERE |= {"mixed_nodes"}
 EXPERIMENT_KEYS = {
     ".".join([*path[2:], field.alias or name])

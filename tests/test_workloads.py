@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import struct
 from pathlib import Path
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 
 from dpscale.errors import UserError
 from dpscale.workloads.arrays import MANIFEST, open_split, read_manifest, write_prepared
-from dpscale.workloads.datasets import DATASETS, idx
+from dpscale.workloads.datasets import DATASETS, idx, synthetic
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.loading import Loader, TrainingStream, evaluation_indices, open_loader, training_indices
 from dpscale.workloads.models import MODELS
+from dpscale.workloads.samples import Samples
 
 CPU = torch.device("cpu")
 
@@ -211,6 +213,30 @@ def test_no_digit_is_in_both_parts_of_the_dataset():
 def test_synthetic_data_is_the_same_every_time():
     first, second = (DATASETS["synthetic"].read(DatasetConfig(train_samples=50)) for _ in range(2))
     assert all(np.array_equal(first[split][0], second[split][0]) for split in first)
+
+
+def test_synthetic_data_without_settings_are_what_they_always_were():
+    """Records of before and after compare: the pixels of the default shape may not change."""
+    splits = DATASETS["synthetic"].read(DatasetConfig(train_samples=50, test_samples=10))
+    digest = hashlib.sha256(b"".join(array.tobytes() for split in splits.values() for array in split)).hexdigest()
+    assert digest == "06a23221cfe514c3f382328521ced9487a9490b4e571aeed41284b2fdb2add94"
+
+
+@pytest.mark.parametrize(("shape", "classes"), [([3, 32, 32], 100), ([1, 5, 7], 2)])
+def test_synthetic_images_are_of_any_shape_and_number_of_classes(shape, classes):
+    config = DatasetConfig(train_samples=2000, test_samples=10, sample_shape=shape, classes=classes)
+    images, labels = DATASETS["synthetic"].read(config)["train"]
+    assert DATASETS["synthetic"].samples(config) == Samples("images", tuple(shape), classes)
+    assert images.shape == (2000, *shape)
+    assert set(labels.tolist()) == set(range(classes))
+
+
+def test_synthetic_images_are_the_same_in_blocks_of_any_size(monkeypatch):
+    config = DatasetConfig(train_samples=10, test_samples=3, sample_shape=[3, 5, 7])
+    whole = DATASETS["synthetic"].read(config)
+    monkeypatch.setattr(synthetic, "BLOCK", 3 * 5 * 7 * 4)
+    in_blocks = DATASETS["synthetic"].read(config)
+    assert all(np.array_equal(whole[split][0], in_blocks[split][0]) for split in whole)
 
 
 @pytest.mark.parametrize("name", DATASETS)
