@@ -21,7 +21,10 @@ from dpscale.strategies.base import PRECISIONS
 from dpscale.tables import TABLES
 from dpscale.typed import Strict
 from dpscale.workloads.datasets import DATASETS
+from dpscale.workloads.datasets.base import Dataset
+from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.models import MODELS
+from dpscale.workloads.samples import described
 
 Row = tuple[str, ...]
 # as JSON schema names them, and as pydantic does where a limit stands beside null
@@ -102,13 +105,15 @@ def _values(item: Mapping[str, Any]) -> str:
         return " or ".join(_values(one) for one in item["anyOf"])
     if "enum" in item:
         return ", ".join(f"`{value}`" for value in item["enum"])
+    if item["type"] == "array":
+        length = f"{item['minItems']} x " if item.get("minItems") == item.get("maxItems", "any") else ""
+        return f"list of {length}{_values(item['items'])}"
     limits = [f"{sign} {_plain(item[key])}" for sign, keys in LIMITS.items() for key in keys if key in item]
     names = {
         "integer": "whole number",
         "number": "number",
         "boolean": "`true`, `false`",
         "string": "text",
-        "array": "list of text",
         "object": "keys and values",
         "null": "null",
     }
@@ -141,8 +146,19 @@ def result_columns(name: str) -> str:
     return table(("column", "meaning"), rows)
 
 
-def summaries(rows: Mapping[str, Any]) -> str:
-    return table(("name", "what it is"), [(f"`{name}`", row.summary) for name, row in rows.items()])
+def models() -> str:
+    rows = [(f"`{name}`", row.summary, described(row.takes, row.sample_shape)) for name, row in MODELS.items()]
+    return table(("name", "what it is", "takes"), rows)
+
+
+def datasets() -> str:
+    def cells(row: Dataset) -> Row:
+        usual = row.samples(DatasetConfig())
+        settings = ", ".join(f"`{key}`" for key in row.settings)
+        return row.summary, str(usual), str(usual.classes), settings or "none"
+
+    header = ("name", "what it is", "samples", "classes", "settings")
+    return table(header, [(f"`{name}`", *cells(row)) for name, row in DATASETS.items()])
 
 
 def strategies() -> str:
@@ -188,9 +204,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "config": config_keys,
     "strategies": strategies,
     "strategy-options": lambda: options_of(STRATEGIES),
-    "models": lambda: summaries(MODELS),
+    "models": models,
     "model-options": lambda: options_of(MODELS),
-    "datasets": lambda: summaries(DATASETS),
+    "datasets": datasets,
     "launchers": launchers,
     "figures": figures,
     **{f"columns-{name}": lambda name=name: result_columns(name) for name in TABLES},  # type: ignore[misc]

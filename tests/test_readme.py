@@ -19,7 +19,7 @@ from pipeline import ROOT, Checkout, small_config, small_experiment
 
 import reference
 from dpscale.cluster import ClusterConfig
-from dpscale.config import load_config
+from dpscale.config import Config, load_config
 from dpscale.plan import plan_trials
 from dpscale.record import STEP_COLUMNS, Record
 from dpscale.tables import TABLES
@@ -287,9 +287,10 @@ def test_the_settings_of_a_cluster_are_explained() -> None:
 
 def test_pieces_of_configuration_can_be_planned() -> None:
     pieces = [yaml.safe_load(block) for page in PAGES for block in blocks(page, "yaml")]
-    assert len(pieces) == 2
+    assert len(pieces) == 4
     for piece in pieces:
-        config = piece if "experiments" in piece else a_config(**piece)
+        whole = piece.keys() <= Config.model_fields.keys()  # else keys of an experiment
+        config = {**a_config(), **piece} if whole else a_config(**piece)
         assert plan_trials(load_config(config))
 
 
