@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -20,10 +21,12 @@ from dpscale import code, own
 from dpscale.code import own_sources, prepare_code, trial_code
 from dpscale.config import load_config
 from dpscale.errors import ConfigError, UserError
+from dpscale.evaluation import RankEvaluation, evaluate
 from dpscale.plan import find_own_code, plan_trials
-from dpscale.training import build_model
+from dpscale.training import Training, build_model
 from dpscale.workloads.arrays import read_manifest, write_prepared
 from dpscale.workloads.datasets import own as own_dataset
+from dpscale.workloads.loading import Loader
 from dpscale.workloads.models.own import loss_of
 from dpscale.workloads.samples import Samples
 from dpscale.world import World
@@ -256,6 +259,63 @@ def test_what_is_no_factory_of_a_model_is_refused_with_the_remedy(folder, name, 
     written(folder, {"nets.py": NETS})
     with pytest.raises(UserError, match=f"^{name}: .*{said}"):
         build(name, **options)
+
+
+SHAPES = """
+from torch import nn
+
+class PerImage(nn.Sequential):
+    def __init__(self, classes, sample_shape):
+        super().__init__(nn.Flatten(), nn.Linear(sample_shape[0] * 256, classes))
+
+class OwnLoss(PerImage):
+    def loss(self, output, labels, reduction):
+        squares = (output.gather(1, labels[:, None])[:, 0] - 1) ** 2
+        return squares.mean() if reduction == "mean" else squares
+
+class AlwaysMean(PerImage):
+    def loss(self, output, labels, reduction):
+        return output.mean()
+
+class Unflattened(nn.Linear):
+    def __init__(self, classes, sample_shape):
+        super().__init__(sample_shape[-1], classes)
+
+    def loss(self, output, labels, reduction):
+        return output.mean(dim=(1, 2, 3)) if reduction == "none" else output.mean()
+"""
+
+
+def evaluated(folder: Path, name: str) -> RankEvaluation:
+    """One step of training, then 5 test images of one rank."""
+    written(folder, {"shapes.py": SHAPES})
+    training = Training(a_single_trial(model=f"shapes:{name}", model_options={}), IMAGES, ALONE)
+    images = np.random.default_rng(0).integers(0, 256, (5, *IMAGES.shape), np.uint8)
+    labels = np.array([0, 1, 1, 0, 1])
+    test = Loader(images, labels, mean=[0.5] * 3, std=[0.3] * 3, device=ALONE.device, workers=0)
+    (batch,) = test.batches([np.arange(5)])
+    training.backward(training.forward(batch, last=True), last=True)
+    training.update()
+    return evaluate(test, training, 3, ALONE)
+
+
+def test_a_loss_of_ones_own_is_what_is_trained_and_evaluated_with(folder):
+    done = evaluated(folder, "OwnLoss")
+    assert (done.samples, done.predictions) == (5, 5)
+    assert 0 <= done.correct <= 5
+    assert done.loss_sum >= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("AlwaysMean", r'for labels \(3,\) it predicts \(3,\) and its loss with reduction="none" is \(\)'),
+        ("Unflattened", r"for labels \(3,\) it predicts \(3, 3, 16\)"),
+    ],
+)
+def test_an_output_or_a_loss_of_another_shape_than_the_labels_is_refused(folder, name, said):
+    with pytest.raises(UserError, match=f"shapes:{name}: {said}.*give logits of each label in the last dimension"):
+        evaluated(folder, name)
 
 
 def test_an_error_of_ones_own_code_is_not_hidden(folder):

@@ -74,7 +74,7 @@ class PrecisionObserver:
         model = training.plain_model
         parameters = list(model.parameters())
         self.seen["weights"] = _name(parameters[0].dtype)
-        # autocast turns to products of matrices; an embedding or a norm stays as it is
+        # what autocast rounds: an embedding or a norm stays as it is
         multiplies = (module for module in model.modules() if isinstance(module, nn.Linear | _ConvNd))
         if (layer := next(multiplies, None)) is not None:
             forward_hook = layer.register_forward_hook(lambda module, args, output: saw_output(output))

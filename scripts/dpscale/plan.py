@@ -89,8 +89,8 @@ def _dataset_problems(datasets: dict[str, DatasetConfig]) -> Iterator[str]:
         for key, value in settings.model_dump(exclude_none=True).items():
             if key not in row.settings:
                 takes = f"takes {', '.join(row.settings)} only" if row.settings else "takes no settings"
-                part = "; workload.{key} uses a part of it" if key in ("train_samples", "test_samples") else ""
-                yield f"datasets.{name}.{key} = {value!r}: {name} {takes}; remove this key{part.format(key=key)}"
+                part = f"; workload.{key} uses a part of it" if key in ("train_samples", "test_samples") else ""
+                yield f"datasets.{name}.{key} = {value!r}: {name} {takes}; remove this key{part}"
 
 
 def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:

@@ -55,7 +55,7 @@ class Training:
         self.replica.begin(last)
         with self.precision.autocast():
             output = self.model(inputs)
-            return self.loss_function(output, labels.to(output.device))
+            return self.loss_function(output, labels.to(output.device), reduction="mean")
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
         """The gradient of the loss's share in the batch's mean."""

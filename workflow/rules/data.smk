@@ -15,4 +15,4 @@ rule prepare_dataset:
         code=lambda wildcards: prepare_code(own.dataset_of(wildcards.dataset)),
         folder=lambda wildcards, output: os.path.dirname(output[0]),
     shell:
-        "python {input.script:q} {params.dataset} --settings={params.settings:q} --out={params.folder:q} 2>&1 | tee {log:q}"
+        "python {input.script:q} {params.dataset:q} --settings={params.settings:q} --out={params.folder:q} 2>&1 | tee {log:q}"
