@@ -50,7 +50,7 @@ DRY_RUN = [
     "snakemake --cores 2 --forcerun trial",
     f"snakemake --cores 2 --forcerun trial -- {RECORD}",
     "snakemake --cores 2 --config results_dir=elsewhere/results data_dir=elsewhere/data",
-    "snakemake --cores 2 --configfile workflow/experiments/every_strategy.yaml every_strategy",
+    "snakemake --cores 2 every_strategy --configfile workflow/experiments/every_strategy.yaml",
     "snakemake --cores 2 --forcerun largest_batch",
     "snakemake --cores 1 -n -p results/wide/trials/ddp/torchrun/2x1/r0/record.json",
 ]
