@@ -14,7 +14,7 @@ from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Setup
 from dpscale.trial import Trial
 from dpscale.typed import validated
-from dpscale.workloads.loading import Batch
+from dpscale.workloads.loading import Batch, memory_format
 from dpscale.workloads.models import MODELS, own
 from dpscale.workloads.samples import Samples
 from dpscale.world import World
@@ -28,8 +28,7 @@ class Training:
         self.model_name = trial.model
         self.precision = Precision(trial.precision, world.device, self.strategy.casts_itself)
         self.clip_norm = trial.optimizer.get("clip_norm")
-        self.memory_format = torch.channels_last if trial.channels_last else torch.contiguous_format
-        model = build_model(trial, samples, world).to(memory_format=self.memory_format)
+        model = build_model(trial, samples, world).to(memory_format=memory_format(trial))
         self.loss_function = own.loss_of(model) if is_own(trial.model) else MODELS[trial.model].loss
         self.replica = self.strategy.replica(
             Setup(

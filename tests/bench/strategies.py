@@ -26,6 +26,7 @@ from dpscale.attempt import free_port
 from dpscale.training import Training, build_model
 from dpscale.trial import Trial
 from dpscale.workloads.loading import Batch, TrainingStream
+from dpscale.workloads.samples import Samples
 from dpscale.world import World
 
 RANKS = 2
@@ -129,7 +130,7 @@ def rank_main(rank: int, first: Side, second: Side, data: Path, out: Path, pairs
         stream = TrainingStream(first[0], data, world.rank, world.device)
         batches = list(stream.batches(0, min(steps, stream.steps_per_epoch)))
         given = [batches[step % len(batches)] for step in range(steps)]
-        sides = [runner(side, given, world) for side in (first, second)]
+        sides = [runner(side, given, stream.samples, world) for side in (first, second)]
         throughputs = []
         for pair in range(-1, pairs):  # the first pair warms both up
             windows = world.gather([moment for run_side in sides for moment in run_side()])
@@ -139,18 +140,18 @@ def rank_main(rank: int, first: Side, second: Side, data: Path, out: Path, pairs
             out.write_text(json.dumps(throughputs))
 
 
-def runner(side: Side, batches: list[Batch], world: World) -> Callable[[], tuple[float, float]]:
+def runner(side: Side, batches: list[Batch], samples: Samples, world: World) -> Callable[[], tuple[float, float]]:
     """A function that trains on the batches and returns when it began and ended on this rank."""
     trial, bare = side
     if bare is None:
-        training = Training(trial, world)
+        training = Training(trial, samples, world)
 
         def ours() -> tuple[float, float]:
             interval = measure.time_steps(iter(batches), training, world, len(batches))
             return interval.started_s, interval.ended_s
 
         return ours
-    step = BARE[bare](build_model(trial, world), trial, world)
+    step = BARE[bare](build_model(trial, samples, world), trial, world)
 
     def bare_steps() -> tuple[float, float]:
         world.barrier()

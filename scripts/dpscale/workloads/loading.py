@@ -81,12 +81,14 @@ class Loader:
         std: list[float],
         device: torch.device,
         workers: int,
+        memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
         """`mean` and `std` of each channel of images, of values in [0, 1]; tokens have none."""
         self.arrays = _Arrays(inputs, labels)
         self.num_samples = len(labels)
         self.device = device
         self.workers = workers
+        self.memory_format = memory_format
         self.normalises = bool(mean)
         shape = (1, -1, 1, 1)
         std = [value or 1.0 for value in std]  # a channel that never varies
@@ -113,7 +115,7 @@ class Loader:
     def _ready(self, inputs: torch.Tensor) -> torch.Tensor:
         if not self.normalises:
             return inputs.to(torch.int64)
-        return torch.addcmul(self.shift, inputs.to(torch.float32), self.scale)
+        return torch.addcmul(self.shift, inputs.to(torch.float32, memory_format=self.memory_format), self.scale)
 
 
 def check_shared_memory(trial: Trial, sample_bytes: int) -> None:
@@ -139,7 +141,20 @@ def open_loader(trial: Trial, folder: Path, split: str, device: torch.device) ->
     inputs, labels = open_split(folder, split, limit)
     if trial.loader_workers and SHARED_MEMORY.exists():
         check_shared_memory(trial, inputs[0].nbytes + labels[0].nbytes)
-    return Loader(inputs, labels, mean=manifest.mean, std=manifest.std, device=device, workers=trial.loader_workers)
+    return Loader(
+        inputs,
+        labels,
+        mean=manifest.mean,
+        std=manifest.std,
+        device=device,
+        workers=trial.loader_workers,
+        memory_format=memory_format(trial),
+    )
+
+
+def memory_format(trial: Trial) -> torch.memory_format:
+    """Of images, and of the weights of convolutions."""
+    return torch.channels_last if trial.channels_last else torch.contiguous_format
 
 
 class TrainingStream:
