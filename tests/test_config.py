@@ -317,6 +317,15 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.parametrize("place", ["datasets", "experiments"])
+def test_a_key_that_would_break_its_line_is_escaped(place):
+    with pytest.raises(ConfigError) as refused:
+        plan_trials(load_config(changed(a_config(), [place, "a\rb\u2028c"], {"x": 1})))
+    lines = str(refused.value).splitlines()
+    assert lines
+    assert all(line.startswith(f"config.yaml: {place}.a\\rb\\u2028c") for line in lines)
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), VALUES), min_size=1, max_size=3))
 def test_whatever_is_written_it_is_planned_or_refused_in_words(mutations):

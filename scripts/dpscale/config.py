@@ -214,4 +214,4 @@ def load_config(data: dict[str, Any], source: str = "config.yaml") -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{source}: {describe(item)}" for item in error.errors())) from None
+        raise ConfigError(f"{source}: {describe(item)}" for item in error.errors()) from None

@@ -11,6 +11,14 @@ class UserError(ValueError):
 class ConfigError(UserError):
     """The configuration can't be planned. The text has one line for each problem found."""
 
+    def __init__(self, problems: Iterable[str]) -> None:
+        super().__init__("\n".join(_on_one_line(problem) for problem in problems))
+
+
+def _on_one_line(text: str) -> str:
+    """A key may hold anything: what no terminal shows, or what would break the line, is written as Python does."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
 
 def suggest(wrong: object, valid: Iterable[str]) -> str:
     """The end of a message about an unknown name: its nearest valid spelling, if one is near, and all valid ones."""

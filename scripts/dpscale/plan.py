@@ -48,7 +48,7 @@ def plan_trials(config: Config, source: str = "config.yaml") -> dict[str, list[T
         if not found:
             plans[name] = list(_trials(name, experiment))
     if problems:
-        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
+        raise ConfigError(f"{source}: {problem}" for problem in problems)
     return plans
 
 
@@ -76,7 +76,7 @@ def find_own_code(config: Config, source: str = "config.yaml") -> None:
             except UserError as error:
                 problems.append(f"{source}: experiments.{experiment}.workload.{key} = {name!r}: {error}")
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError(problems)
 
 
 def _dataset_problems(datasets: dict[str, DatasetConfig]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def validated(model: type[Model], data: dict[str, Any], place: str) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(describe(item, place) for item in error.errors())) from None
+        raise ConfigError(describe(item, place) for item in error.errors()) from None
 
 
 def describe(item: Any, place: str = "") -> str:
