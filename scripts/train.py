@@ -57,6 +57,7 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     checks.losses_are_finite(trial, [loss for _, interval, _ in parts for loss in interval.losses])
     checks.weights_are_finite(trial, weights)
     difference = checks.weights_agree(trial, training.strategy, weights, world)
+    checks.buffers_agree(trial, training.strategy, training.buffers(), world)
     machine = describe_machine(trial.device) if world.local_rank == 0 else None
     gathered = world.gather((parts, facts, machine))
     if gathered is None:

@@ -126,6 +126,14 @@ def test_two_ranks_end_with_the_weights_of_one_process(
     assert done.record.weights_max_difference <= STRATEGIES[variant.base].weights_rtol
 
 
+def test_a_row_that_adds_instead_of_averaging_ends_elsewhere(by_one_process: np.ndarray, data: Path, tmp_path: Path):
+    """Its ranks agree, so that only the weights of one process give it away: they must."""
+    trial = small_trial("allreduce", batch_size_per_device=BATCH, **STEPS)
+    done = measured(trial, data, tmp_path, inject="adds_instead_of_averaging,keep_weights")
+    assert done.record.weights_max_difference == 0
+    assert distance(weights(done), by_one_process) > 1000 * FP32
+
+
 ACCUMULATING = [base for base in DISTRIBUTED if issubclass(STRATEGIES[base].options, Accumulation)]
 
 

@@ -90,6 +90,22 @@ def test_a_strategy_that_forgets_to_synchronise_is_refused(data: Path, tmp_path:
     assert done.leaves_nothing_behind()
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "allreduce"])
+def test_batch_norm_that_drifts_apart_is_refused(strategy: str, data: Path, tmp_path: Path):
+    done = launch(small_trial(strategy), data, tmp_path, inject="batch_norm_model,lets_buffers_drift")
+    assert done.returncode == 1
+    assert "ranks hold different buffers after training" in done.stderr
+    assert f"strategy {strategy!r} lets them drift apart" in done.stderr
+    assert done.leaves_nothing_behind()
+
+
+def test_batch_norm_ends_as_one_model_even_where_nothing_exchanges_it_in_training(data: Path, tmp_path: Path):
+    done = measured(small_trial("allreduce", evaluate=False), data, tmp_path, inject="batch_norm_model")
+    assert done.record.status == "ok"
+    first, second = done.found("trained")  # just before the end
+    assert first != second
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_nan_in_the_weights_of_one_rank_is_refused(rank: int, data: Path, tmp_path: Path):
     done = launch(small_trial(evaluate=False), data, tmp_path, inject="nan_weights", rank=rank)
@@ -193,6 +209,12 @@ def test_bf16_computes_in_bfloat16_and_keeps_float32_weights(data: Path, tmp_pat
     record = measured(small_trial(precision="bf16"), data, tmp_path).record
     seen = {"weights": "float32", "compute": "bfloat16", "gradients": "float32", "optimizer_state": "none"}
     assert record.effective_precision == seen
+
+
+def test_a_backend_that_this_torch_was_not_built_with_is_unavailable(data: Path, tmp_path: Path):
+    record = measured(small_trial(backend="mpi"), data, tmp_path).record
+    assert record.status == "unavailable"
+    assert record.reason == "needs a torch that was built with MPI: PyPI's is not"
 
 
 # Data

@@ -33,20 +33,35 @@ def weights_agree(trial: Trial, strategy: Strategy, weights: Iterable[torch.Tens
     """
     if not strategy.exchanges_gradients:
         return None
-    mine = torch.cat([tensor.double().reshape(-1) for tensor in weights])
-    if world.size == 1:
-        return 0.0
-    first = mine.clone()
-    dist.broadcast(first, src=0)
-    largest = torch.stack([(mine - first).abs().max(), first.abs().max()])
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    difference = (largest[0] / largest[1].clamp(min=torch.finfo(torch.float64).tiny)).item()
+    difference = _largest_difference(weights, world)
     if not difference <= strategy.weights_rtol:  # NaN is refused too
         raise CheckFailed(
             f"{trial.id}: ranks hold different weights after training (relative difference {difference:.2g}, allowed "
             f"{strategy.weights_rtol:.2g}): strategy {trial.base!r} does not synchronise, so no record is written"
         )
     return difference
+
+
+def buffers_agree(trial: Trial, strategy: Strategy, buffers: Iterable[torch.Tensor], world: World) -> None:
+    """Raises CheckFailed: ranks hold different ones, so that which model was trained depends on which rank is asked."""
+    if strategy.exchanges_gradients and (difference := _largest_difference(buffers, world)) != 0:
+        raise CheckFailed(
+            f"{trial.id}: ranks hold different buffers after training (relative difference {difference:.2g}), such as "
+            f"batch norm's running statistics: strategy {trial.base!r} lets them drift apart, so no record is written"
+        )
+
+
+def _largest_difference(tensors: Iterable[torch.Tensor], world: World) -> float:
+    """Between any rank's values and rank 0's, relative to the largest of them; the same on all ranks."""
+    values = [tensor.detach().double().reshape(-1) for tensor in tensors]
+    if world.size == 1 or not values:
+        return 0.0
+    mine = torch.cat(values)
+    first = mine.clone()
+    dist.broadcast(first, src=0)
+    largest = torch.stack([(mine - first).abs().max(), first.abs().max()])
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return (largest[0] / largest[1].clamp(min=torch.finfo(torch.float64).tiny)).item()
 
 
 def losses_are_finite(trial: Trial, losses: Iterable[float]) -> None:

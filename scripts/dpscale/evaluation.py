@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from dpscale import measure
 from dpscale.errors import UserError
@@ -31,8 +30,7 @@ class RankEvaluation:
 def evaluate(test: Loader, training: Training, batch_size: int, world: World) -> RankEvaluation:
     """Count and time one pass over the test set. All ranks call it together and get the same sums."""
     model = training.plain_model
-    training.replica.agree()
-    synchronize_buffers(model, world)
+    training.become_one()
     model.eval()
     try:
         sums, window_s = measure.time_call(lambda: _sums(test, training, batch_size, world), world)
@@ -78,13 +76,6 @@ def _wait_in_forward(test: Loader, training: Training, times: int) -> None:
     """Take part in the forward passes of ranks with more batches, with one sample that counts nowhere."""
     for inputs, _ in test.batches([np.zeros(1, np.int64)] * times):
         training.plain_model(inputs)
-
-
-def synchronize_buffers(model: nn.Module, world: World) -> None:
-    """Give every rank rank 0's buffers: batch norm's running statistics are each rank's own after a forward."""
-    if world.size > 1:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
 
 
 def merge(parts: list[RankEvaluation | None], same_weights: bool) -> Evaluation | None:

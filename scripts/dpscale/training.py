@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from dpscale.errors import UserError
@@ -84,8 +85,20 @@ class Training:
         for name, buffer in self.plain_model.named_buffers():
             buffer.copy_(before[name])
 
-    def finish(self) -> None:
+    def become_one(self) -> None:
+        """Before an evaluation and after the training: one model on all ranks, with rank 0's buffers.
+
+        Batch norm's running statistics are each rank's own after a forward pass, whatever a wrapper does before it.
+        """
         self.replica.agree()
+        if self.world.size > 1:
+            for buffer in self.plain_model.buffers():
+                dist.broadcast(buffer, src=0)
+
+    def finish(self) -> None:
+        """After the last step; a control's ranks stay as they are."""
+        if self.strategy.exchanges_gradients:
+            self.become_one()
 
     @property
     def skipped_steps(self) -> int | None:
@@ -100,6 +113,10 @@ class Training:
     def weights(self) -> Iterable[torch.Tensor]:
         """All weights, whole, on every rank. All ranks call it together."""
         return self.replica.weights()
+
+    def buffers(self) -> Iterable[torch.Tensor]:
+        """What the model keeps beside its weights, such as batch norm's running statistics."""
+        return self.plain_model.buffers()
 
 
 def build_model(trial: Trial, samples: Samples, world: World) -> nn.Module:

@@ -139,6 +139,29 @@ def forgets_to_synchronise() -> None:
 
 
 @after("dpscale.training")
+def adds_instead_of_averaging() -> None:
+    """A row whose gradients grow with the number of ranks: all of them agree, on too large a step."""
+    import torch.distributed as dist
+
+    from dpscale.strategies import STRATEGIES, allreduce
+
+    class Adding(allreduce.AllreduceReplica):
+        def exchange(self) -> None:
+            for parameter in self.model.parameters():
+                dist.all_reduce(parameter.grad)
+
+    STRATEGIES["allreduce"] = replace(allreduce.ROW, replica=Adding)
+
+
+@after("dpscale.training")
+def lets_buffers_drift() -> None:
+    """Nobody gives the ranks the same running statistics in the end."""
+    from dpscale.training import Training
+
+    Training.become_one = lambda self: self.replica.agree()
+
+
+@after("dpscale.training")
 def nan_weights() -> None:
     """The last update of the chosen rank left NaN, which no loss shows."""
     import torch
