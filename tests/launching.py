@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from typing import Any
 import psutil
 import pyarrow
 
+from dpscale.attempt import free_port
 from dpscale.launchers import LAUNCHERS
 from dpscale.record import RECORD, Record, read_steps
 from dpscale.strategies import STRATEGIES
@@ -72,10 +75,9 @@ def small_trial(strategy: str = "ddp", devices: int = 2, **changes: object) -> T
 
 
 @dataclass
-class Launch:
-    """A launch.py and what it leaves."""
+class Trained:
+    """What a training leaves in its folder."""
 
-    process: subprocess.Popen[str]
     folder: Path
 
     @property
@@ -91,15 +93,22 @@ class Launch:
     def steps(self) -> pyarrow.Table:
         return read_steps(self.folder / RECORD)
 
+    def found(self, name: str) -> list:
+        """What each rank left under this name (changes.leave), in the order of ranks."""
+        return [json.loads(path.read_text()) for path in sorted(self.folder.glob(f"{name}-*.json"))]
+
+
+@dataclass
+class Launch(Trained):
+    """A launch.py and what it leaves."""
+
+    process: subprocess.Popen[str]
+
     def end(self, timeout_s: float = 120) -> Launch:
         """Wait for its end; `stderr` and `returncode` are there afterwards."""
         self.stderr = self.process.communicate(timeout=timeout_s)[1]
         self.returncode = self.process.returncode
         return self
-
-    def found(self, name: str) -> list:
-        """What each rank left under this name (changes.leave), in the order of ranks."""
-        return [json.loads(path.read_text()) for path in sorted(self.folder.glob(f"{name}-*.json"))]
 
     def rank_pids(self, ranks: int = 2) -> list[int]:
         """The ranks' pids, as soon as all of them train."""
@@ -184,7 +193,7 @@ def running(
         stderr=subprocess.PIPE,
         text=True,
     )
-    launch = Launch(process, folder)
+    launch = Launch(folder, process)
     try:
         yield launch
     finally:
@@ -204,6 +213,76 @@ def measured(trial: Trial, data: Path, folder: Path, **how: Any) -> Launch:
     done = launch(trial, data, folder, **how)
     assert done.returncode == 0, done.stderr + done.log
     return done
+
+
+# Ranks without a launcher: for what they compute. A launch spends most of its time on imports; these are forked from a
+# server that has them behind it, as scripts/spawn.py forks its own.
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["torch._dynamo", "train"])
+
+
+def trained(trial: Trial, data: Path, folder: Path, *, inject: str = "", rank: int | str = "all") -> Trained:
+    """train.py on forked ranks, which must end well; the record is the draft that launch.py would complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
+    ranks = []
+    with _python_path(SCRIPTS):  # the server takes it at its start, for what it loads ahead
+        for number in range(trial.world_size):
+            place = {
+                "RANK": number,
+                "LOCAL_RANK": number,
+                "WORLD_SIZE": trial.world_size,
+                "LOCAL_WORLD_SIZE": trial.world_size,
+                "GROUP_RANK": 0,
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+                "GLOO_SOCKET_IFNAME": loopback,
+                "DPSCALE_DRAFTS": folder,
+                "DPSCALE_TEST_RANK": rank,
+                "DPSCALE_TEST_OUT": folder,
+            }
+            arguments = [f"--data={data}", f"--out={folder}", *trial.to_args()]
+            variables = {name: str(value) for name, value in place.items()}
+            ranks.append(SERVER.Process(target=_become_rank, args=(arguments, variables, inject, folder / "trial.log")))
+            ranks[-1].start()
+    deadline = time.monotonic() + trial.timeout_s
+    for process in ranks:
+        process.join(max(0.0, deadline - time.monotonic()))
+    exitcodes = [process.exitcode for process in ranks]
+    for process in ranks:
+        process.kill()
+    done = Trained(folder)
+    assert exitcodes == [0] * trial.world_size, f"exit codes {exitcodes} of {trial.id}\n{done.log}"
+    return done
+
+
+def _become_rank(arguments: list[str], variables: dict[str, str], inject: str, log: Path) -> None:
+    with log.open("a") as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+    os.environ.update(variables)
+    sys.path.append(str(TESTS / "injected"))
+    from changes import CHANGES
+
+    import train
+
+    for name in filter(None, inject.split(",")):
+        CHANGES[name][1]()
+    train.main(arguments)
+
+
+@contextmanager
+def _python_path(folder: Path) -> Iterator[None]:
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:

@@ -217,7 +217,7 @@ def test_a_signal_to_a_search_leaves_nothing_of_its_try_behind(data: Path, tmp_p
     command = [sys.executable, str(SCRIPTS / "largest_batch.py"), f"--data={data}", f"--folder={tmp_path}"]
     environment = launch_environment(tmp_path, "announce_ranks,hangs")
     process = subprocess.Popen([*command, *trial.to_args()], env=environment, stderr=subprocess.PIPE, text=True)
-    started = Launch(process, tmp_path)
+    started = Launch(tmp_path, process)
     wait_until(lambda: len(started.found("pid")) == 2, "the ranks of a try")
     process.send_signal(signal.SIGTERM)
     assert started.end(30).returncode == 128 + signal.SIGTERM
