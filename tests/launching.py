@@ -227,7 +227,8 @@ def trained(trial: Trial, data: Path, folder: Path, *, inject: str = "", rank: i
     port = free_port()
     loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
     ranks = []
-    with _python_path(SCRIPTS):  # the server takes it at its start, for what it loads ahead
+    # the server takes them at its start: where its modules lie, and threads as a launch has them
+    with _variables(PYTHONPATH=str(SCRIPTS), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1"):
         for number in range(trial.world_size):
             place = {
                 "RANK": number,
@@ -273,16 +274,18 @@ def _become_rank(arguments: list[str], variables: dict[str, str], inject: str, l
 
 
 @contextmanager
-def _python_path(folder: Path) -> Iterator[None]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(folder)
+def _variables(**values: str) -> Iterator[None]:
+    """This process's environment with these in it."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:

@@ -25,6 +25,7 @@ from launching import (
     launch_environment,
     measured,
     small_trial,
+    trained,
 )
 
 import launch as launch_script
@@ -215,7 +216,7 @@ def test_nothing_of_cuda_is_claimed_on_a_cpu(long_run: Launch):
 
 
 def test_the_first_step_is_not_charged_with_another_ranks_start_up(data: Path, tmp_path: Path):
-    done = measured(small_trial(evaluate=False), data, tmp_path, inject="starts_late", rank=1)
+    done = trained(small_trial(evaluate=False), data, tmp_path, inject="starts_late", rank=1)
     start_of_rank_0, _ = done.record.segments[0].windows_s[0]
     start_of_rank_1, _ = done.record.segments[0].windows_s[1]
     assert abs(start_of_rank_0 - start_of_rank_1) < 1.0
@@ -224,7 +225,7 @@ def test_the_first_step_is_not_charged_with_another_ranks_start_up(data: Path, t
 
 
 def test_a_slow_loader_shows_as_data_wait(data: Path, tmp_path: Path):
-    steps = measured(small_trial("single", 1), data, tmp_path, inject="slow_loader").steps.to_pandas()
+    steps = trained(small_trial("single", 1), data, tmp_path, inject="slow_loader").steps.to_pandas()
     assert steps["data_wait_s"].min() >= 0.02
     assert steps[["forward_s", "optimizer_s"]].median().max() < 0.02
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from factories import a_record, a_segment, a_single_trial, an_evaluation
-from launching import Launch, measured, small_trial
+from launching import Trained, small_trial, trained
 
 from dpscale import metrics
 from dpscale.errors import UserError
@@ -118,10 +118,10 @@ ADAM = {"name": "adamw", "lr": 3e-3, "momentum": None, "weight_decay": 0.0}
 
 
 @pytest.fixture(scope="module")
-def trained(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Launch]:
+def runs(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
     """The same global batches on one rank, on two, and on two with the layers sharded."""
 
-    def train(strategy: str, ranks: int) -> Launch:
+    def train(strategy: str, ranks: int) -> Trained:
         trial = small_trial(
             strategy,
             ranks,
@@ -135,40 +135,40 @@ def trained(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
             steps=None,
             warmup_steps=None,
         )
-        return measured(trial, tokens, tmp_path_factory.mktemp(strategy))
+        return trained(trial, tokens, tmp_path_factory.mktemp(strategy))
 
     return {"single": train("single", 1), "ddp": train("ddp", 2), "fsdp": train("fsdp", 2)}
 
 
-def evaluations(done: Launch) -> list[Evaluation]:
+def evaluations(done: Trained) -> list[Evaluation]:
     return [segment.evaluation for segment in done.record.segments]
 
 
 @pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
-def test_every_token_of_every_test_sequence_is_predicted_once(trained, strategy):
-    for evaluation, of_one in zip(evaluations(trained[strategy]), evaluations(trained["single"]), strict=True):
+def test_every_token_of_every_test_sequence_is_predicted_once(runs, strategy):
+    for evaluation, of_one in zip(evaluations(runs[strategy]), evaluations(runs["single"]), strict=True):
         assert (evaluation.samples, evaluation.predictions) == (103, 103 * 12)
         assert evaluation.correct == of_one.correct
         assert evaluation.loss == pytest.approx(of_one.loss, abs=1e-5)
 
 
-def test_samples_are_sequences(trained):
-    for segment in trained["ddp"].record.segments:
+def test_samples_are_sequences(runs):
+    for segment in runs["ddp"].record.segments:
         assert segment.samples == [320, 320]
 
 
-def test_the_loss_falls_and_accuracy_is_a_share_of_all_tokens(trained):
-    losses = [evaluation.loss for evaluation in evaluations(trained["single"])]
+def test_the_loss_falls_and_accuracy_is_a_share_of_all_tokens(runs):
+    losses = [evaluation.loss for evaluation in evaluations(runs["single"])]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.75 * np.log(16)
-    record = trained["single"].record
+    record = runs["single"].record
     last = record.segments[-1].evaluation
     assert metrics.final_accuracy(record) == last.correct / (103 * 12)
     assert 2 / 16 < metrics.final_accuracy(record) < 0.75
 
 
-def test_compute_is_seen_where_matrices_are_multiplied(trained):
-    assert trained["ddp"].record.effective_precision["compute"] == "float32"
+def test_compute_is_seen_where_matrices_are_multiplied(runs):
+    assert runs["ddp"].record.effective_precision["compute"] == "float32"
 
 
 def test_an_accuracy_is_of_predictions_not_of_samples():
