@@ -27,7 +27,7 @@ from tabulate import tabulate
 
 from dpscale.environment import describe_machine
 
-BENCHES = ("loop", "strategies", "textbook", "dry_run", "startup", "job_start")
+BENCHES = ("loop", "strategies", "half", "textbook", "dry_run", "startup", "job_start")
 SMALLEST = {"pairs": 1, "steps": 3, "samples": 512, "trials": 10}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Comparison, NotHere, Settings, plan_one, prepare
+from common import Comparison, Settings, plan_one, prepare
 from loop import PAIRS_PER_PAIR, joined, throughputs_of
 from torch import nn, optim
 from torch.multiprocessing.spawn import start_processes
@@ -32,7 +32,6 @@ from dpscale.world import World
 RANKS = 2
 LEAST_OF_LIBRARY = 0.95
 LEAST_OF_ALLREDUCE = 0.95
-LEAST_OF_BF16 = 1.7
 Step = Callable[[Batch], None]
 
 
@@ -49,7 +48,6 @@ def run(settings: Settings) -> Iterator[Comparison]:
             goal=LEAST_OF_LIBRARY,
         )
     yield ddp_against_allreduce(settings)
-    yield half_against_full(settings, digits)
 
 
 def ddp_against_allreduce(settings: Settings) -> Comparison:
@@ -75,23 +73,6 @@ def ddp_against_allreduce(settings: Settings) -> Comparison:
         steps=steps,
         name="ResNet-18 at 32x32, 2 ranks: ddp / allreduce, throughput",
         goal=LEAST_OF_ALLREDUCE,
-    )
-
-
-def half_against_full(settings: Settings, data: Path) -> Comparison:
-    if not torch.cpu._is_avx512_bf16_supported():
-        raise NotHere("bf16 against fp32 needs a CPU with bf16 units (AVX512_BF16 or AMX); everything else was run")
-    fp32, bf16 = (
-        planned({"ddp": options}, batch={"per_device": 128}, steps=settings.steps + 1)
-        for options in ({}, {"precision": "bf16", "channels_last": True})
-    )
-    return compared(
-        settings,
-        data,
-        (bf16, None),
-        (fp32, None),
-        name="ConvNet, 2 ranks: bf16 in channels-last / fp32, throughput",
-        goal=LEAST_OF_BF16,
     )
 
 

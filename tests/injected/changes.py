@@ -286,6 +286,14 @@ def first_port_is_taken() -> None:
     attempt.free_port = lambda: taken.pop() if taken else choose()
 
 
+@after("snakemake_interface_executor_plugins.executors.remote")
+def checks_often() -> None:
+    """Snakemake asks SLURM every second for its jobs, however long they take."""
+    from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+
+    RemoteExecutor.next_seconds_between_status_checks = property(lambda self: 1, lambda self, seconds: None)
+
+
 @after("dpscale.training")
 def starts_late() -> None:
     """The chosen rank is two seconds late for its first step."""

@@ -13,13 +13,16 @@ from typing import Any
 
 import psutil
 import pytest
-from pipeline import Checkout, Done, small_config, small_experiment
+from pipeline import ROOT, Checkout, Done, small_config, small_experiment
 
 from slurm import cluster as slurm_cluster
 from slurm.cluster import Cluster
 
-# The profile's own checks are far apart, for real clusters; these find the end of a job of seconds.
+# The profile's own checks are far apart, for real clusters, and the plugin lets them grow by 10 s each; these find the end
+# of a job of seconds, with the change `checks_often` of tests/injected.
 QUICK_CHECKS = ("--slurm-init-seconds-before-status-checks=1", "--seconds-between-status-checks=1", "--latency-wait=10")
+
+CHECKS_OFTEN = {"PYTHONPATH": str(ROOT / "tests" / "injected"), "DPSCALE_TEST_INJECT": "checks_often"}
 
 
 @dataclass
@@ -34,7 +37,7 @@ class ClusterCheckout:
         command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *QUICK_CHECKS, *arguments]
         return subprocess.Popen(
             [*self.cluster.prefix(self.copy.root), *command],
-            env=self.copy.environment(**environment),
+            env=self.copy.environment(**CHECKS_OFTEN, **environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
