@@ -15,7 +15,7 @@ from launching import SGD, STANDINS, measured, small_trial, standins
 
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.apex import ApexReplica, Options, installed
-from dpscale.strategies.base import Setup
+from dpscale.strategies.base import Asked, Setup
 
 # What is installed under the name
 
@@ -29,6 +29,10 @@ def a_package(folder: Path, *files: str) -> None:
 
 NVIDIAS = ("multi_tensor_apply/__init__.py", "optimizers/__init__.py", "normalization/__init__.py")
 OLD_NVIDIAS = (*NVIDIAS, "amp/__init__.py", "parallel/__init__.py", "parallel/distributed.py")
+
+
+def asked(device: str, precision: str, optimizer: str) -> Asked:
+    return Asked(device=device, precision=precision, optimizer=optimizer, compile=False, channels_last=False)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,9 @@ def test_a_cpu_is_said_before_any_package():
 def test_contradictions_are_refused_before_any_job(
     options: dict, precision: str, optimizer: str, device: str, refusal: str
 ):
-    assert (STRATEGIES["apex"].refuses(Options(**options), device, precision, optimizer) or "").startswith(refusal)
+    assert (STRATEGIES["apex"].refuses(Options(**options), asked(device, precision, optimizer)) or "").startswith(
+        refusal
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +113,7 @@ def test_contradictions_are_refused_before_any_job(
 )
 def test_the_level_is_the_one_given_or_that_of_the_precision(precision: str, options: dict, level: str):
     chosen = Options(**options)
-    assert STRATEGIES["apex"].refuses(chosen, "cuda", precision, "sgd") is None
+    assert STRATEGIES["apex"].refuses(chosen, asked("cuda", precision, "sgd")) is None
     assert chosen.level(precision) == level
 
 

@@ -211,7 +211,7 @@ def test_three_ranks_evaluate_every_test_sample_once(variant: Variant, data: Pat
 def test_without_deepspeed_its_row_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(strategies.deepspeed, "find_spec", lambda name: None)
     reason = STRATEGIES["deepspeed"].needs(small_trial("deepspeed"))
-    assert reason == "needs DeepSpeed: not installed (pip install -r envs/requirements-deepspeed.txt)"
+    assert reason == "needs DeepSpeed: not installed (make deepspeed)"
 
 
 def test_a_ring_of_more_ranks_than_weights_adds_up():

@@ -109,7 +109,7 @@ class PrecisionObserver:
         """After the training: what the optimiser keeps of each weight; plain SGD keeps nothing."""
         kept = [
             value
-            for state in self._training.replica.optimizer.state.values()
+            for state in self._training.replica.optimizer_state.values()
             for value in state.values()
             if torch.is_tensor(value) and value.ndim
         ]

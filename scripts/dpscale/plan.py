@@ -15,7 +15,7 @@ from dpscale.errors import ConfigError, UserError, suggest
 from dpscale.launchers import LAUNCHERS
 from dpscale.own import is_own, is_well_formed
 from dpscale.strategies import STRATEGIES
-from dpscale.strategies.base import Strategy
+from dpscale.strategies.base import Asked, Strategy
 from dpscale.trial import LARGEST, Topology, Trial
 from dpscale.typed import Strict, validated
 from dpscale.workloads.datasets import DATASETS
@@ -210,7 +210,14 @@ def _precision_problems(
             options = validated(row.options, variant.options, place)
         except ConfigError:
             return  # already said
-        if refusal := row.refuses(options, device, precision, experiment.workload.optimizer.name):
+        asked = Asked(
+            device=device,
+            precision=precision,
+            optimizer=experiment.workload.optimizer.name,
+            compile=_of(variant.compile, experiment.compile),
+            channels_last=_of(variant.channels_last, experiment.channels_last),
+        )
+        if refusal := row.refuses(options, asked):
             yield f"{place}: {refusal}"
 
 

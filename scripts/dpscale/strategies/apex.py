@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from dpscale.strategies.base import Replica, Setup, Strategy
+from dpscale.strategies.base import Asked, Replica, Setup, Strategy
 from dpscale.typed import Strict
 
 if TYPE_CHECKING:
@@ -103,14 +103,14 @@ def installed(fused_sgd: bool) -> str | None:
     return None
 
 
-def _refuses(options: Options, device: str, precision: str, optimizer: str) -> str | None:
-    level = options.level(precision)
+def _refuses(options: Options, asked: Asked) -> str | None:
+    precision, level = asked.precision, options.level(asked.precision)
     if (level in HALF_LEVELS) != (precision == "fp16"):
         fitting = "O0" if precision == "fp32" else ", ".join(HALF_LEVELS)
         return f"opt_level = {level!r} contradicts precision {precision}, which is {fitting}; change one of the two"
-    if options.fused_sgd and optimizer != "sgd":
-        return f"fused_sgd = True: the optimizer is {optimizer}; use optimizer.name: sgd, or remove it"
-    if options.sync_bn and device == "cpu":
+    if options.fused_sgd and asked.optimizer != "sgd":
+        return f"fused_sgd = True: the optimizer is {asked.optimizer}; use optimizer.name: sgd, or remove it"
+    if options.sync_bn and asked.device == "cpu":
         return "sync_bn = True: batch norm over ranks works on GPUs only; remove it, or use device: cuda"
     return None
 

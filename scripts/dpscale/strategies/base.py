@@ -72,6 +72,11 @@ class Replica:
         return factory(self.model.parameters(), **arguments)
 
     @property
+    def optimizer_state(self) -> Mapping[Any, Any]:
+        """What the optimiser keeps on this rank: weight -> name -> value."""
+        return self.optimizer.state
+
+    @property
     def accumulation_steps(self) -> int:
         return getattr(self.options, "accumulation_steps", 1)
 
@@ -133,7 +138,18 @@ def nothing_needed(trial: Trial) -> str | None:
     return None
 
 
-def nothing_refused(options: Any, device: str, precision: str, optimizer: str) -> str | None:
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What an experiment asks of a variant beside its options."""
+
+    device: str
+    precision: str
+    optimizer: str  # its name
+    compile: bool
+    channels_last: bool
+
+
+def nothing_refused(options: Any, asked: Asked) -> str | None:
     return None
 
 
@@ -154,7 +170,6 @@ class Strategy:
     casts_itself: bool = False  # precision is the library's doing: no autocast and no gradient scaler of ours
     compiles: bool = True  # torch.compile applies
 
-    # (options, device, precision, name of the optimizer) at plan time: why not
-    refuses: Callable[[Any, str, str, str], str | None] = nothing_refused
+    refuses: Callable[[Any, Asked], str | None] = nothing_refused  # (options, asked) at plan time: why not, or None
     needs: Callable[[Trial], str | None] = nothing_needed  # probed where the trial runs; the reason it can't, or None
     replica: Callable[[Setup], Replica] = Replica

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dpscale.strategies.base import Accumulation, Replica, Strategy
+from dpscale.strategies.base import Accumulation, Asked, Replica, Strategy
 from dpscale.typed import Count, Number
 
 if TYPE_CHECKING:
@@ -115,10 +115,12 @@ def _powersgd_in_turn(state, bucket):  # type: ignore[no-untyped-def]  # DDP che
     return exchanged
 
 
-def _refuses(options: Options, device: str, precision: str, optimizer: str) -> str | None:
+def _refuses(options: Options, asked: Asked) -> str | None:
     tuned = {"powersgd_rank", "powersgd_start_step"} & options.model_fields_set
     if tuned and options.comm_hook != "powersgd":
         return f"{', '.join(sorted(tuned))}: only comm_hook: powersgd has it; set that or remove it"
+    if options.comm_hook == "powersgd" and asked.compile:
+        return "comm_hook = 'powersgd': compiling takes a step that it would count; set compile: false in this variant"
     return None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from dpscale.strategies.base import Accumulation, Replica, Setup, Strategy
+from dpscale.strategies.base import Accumulation, Asked, Replica, Setup, Strategy
 from dpscale.typed import Count, Flag
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dpscale.trial import Trial
 
-INSTALL = "pip install -r envs/requirements-deepspeed.txt"
+INSTALL = "make deepspeed"
 
 
 class Options(Accumulation):
@@ -123,6 +123,12 @@ def _imported(device: str) -> Any:
     return deepspeed
 
 
+def _refuses(options: Options, asked: Asked) -> str | None:
+    if options.stage == 3 and asked.channels_last:
+        return "channels_last = True: stage 3 splits contiguous weights only; set channels_last: false in this variant"
+    return None
+
+
 def _needs(trial: Trial) -> str | None:
     return None if find_spec("deepspeed") else f"needs DeepSpeed: not installed ({INSTALL})"
 
@@ -133,6 +139,7 @@ ROW = Strategy(
     options=Options,
     casts_itself=True,
     compiles=False,  # the engine compiles by a call of its own
+    refuses=_refuses,
     needs=_needs,
     replica=DeepSpeedReplica,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from dpscale.strategies.base import Accumulation, Replica, Strategy
+from dpscale.strategies.base import Accumulation, Asked, Replica, Strategy
 
 if TYPE_CHECKING:
     import torch
@@ -75,11 +75,18 @@ def blocks(model: nn.Module) -> list[nn.Module]:
     return found
 
 
+def _refuses(options: Options, asked: Asked) -> str | None:
+    if asked.channels_last:
+        return "channels_last = True: FSDP shards contiguous weights only; set channels_last: false in this variant"
+    return None
+
+
 ROW = Strategy(
     summary="FSDP2 (fully_shard): weights, gradients and optimiser state split over the ranks",
     options=Options,
     min_devices=2,
     precisions=("fp32", "tf32", "bf16"),
     casts_itself=True,
+    refuses=_refuses,
     replica=FSDPReplica,
 )

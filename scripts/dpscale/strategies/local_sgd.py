@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from dpscale.strategies.base import Strategy
+from dpscale.strategies.base import Asked, Strategy
 from dpscale.strategies.ddp import DDPOptions, DDPReplica
 from dpscale.typed import Count
 
@@ -63,10 +63,20 @@ class LocalSGDReplica(DDPReplica):
                 dist.all_reduce(parameter, op=dist.ReduceOp.AVG)
 
 
+def _refuses(options: Options, asked: Asked) -> str | None:
+    if options.synchronous_steps and asked.compile:
+        return (
+            f"synchronous_steps = {options.synchronous_steps}: compiling takes a step that it would count; set compile: false "
+            "in this variant"
+        )
+    return None
+
+
 ROW = Strategy(
     summary="local SGD: ranks train alone and average their weights every `period` steps, and before evaluating",
     options=Options,
     min_devices=2,
     precisions=("fp32", "tf32", "bf16"),  # a rank that skips an fp16 step would miss an average
+    refuses=_refuses,
     replica=LocalSGDReplica,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from dpscale.strategies.base import Strategy
+from dpscale.strategies.base import Asked, Strategy
 from dpscale.strategies.ddp import DDPOptions, DDPReplica
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ class Options(DDPOptions):
 
 
 class ZeroReplica(DDPReplica):
+    @property
+    def optimizer_state(self) -> Mapping[Any, Any]:
+        return self.optimizer.optim.state  # type: ignore[attr-defined]
+
     def make_optimizer(
         self, factory: Callable[..., torch.optim.Optimizer], arguments: dict[str, Any]
     ) -> torch.optim.Optimizer:
@@ -34,9 +38,18 @@ class ZeroReplica(DDPReplica):
         )
 
 
+def _refuses(options: Options, asked: Asked) -> str | None:
+    if options.parameters_as_bucket_view and asked.channels_last:
+        return (
+            "parameters_as_bucket_view = True: torch's views forget channels_last and train wrongly; use one of the two"
+        )
+    return None
+
+
 ROW = Strategy(
     summary="ZeRO stage 1 by torch: DDP, with the optimiser's state split over the ranks",
     options=Options,
     min_devices=2,
+    refuses=_refuses,
     replica=ZeroReplica,
 )
