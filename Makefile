@@ -4,12 +4,16 @@
 #   CORES=4               how many cores Snakemake may use
 #   CPU_ONLY=1            PyTorch's CPU build (0.2 GB instead of 5.8 GB), for laptops without an NVIDIA GPU
 #   ARGS="--config partial=true"   more arguments for snakemake
+#   PRESET=workflow/experiments/every_strategy.yaml   a configuration over config.yaml
+#
+# CPU_ONLY=1 is to be repeated with every target that installs: test, lint, bench, deepspeed.
 
 PYTHON ?= python3
 CORES ?= 2
 ARGS ?=
 BIN := .venv/bin
-EXPERIMENTS = $(wildcard results/*/tables/summary.csv)
+PRESET ?=
+RESULTS = $(or $(shell awk '$$1 == "results_dir:" {print $$2}' config.yaml),results)
 
 # The full lock was made on Linux x86-64; elsewhere, and for the CPU build, the direct pins.
 ifeq ($(CPU_ONLY)$(shell uname -sm),Linux x86_64)
@@ -25,14 +29,14 @@ DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 
 run: .venv/run-ready
 	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
-	$(BIN)/snakemake --cores $(CORES) --report results/report.html $(ARGS)
-	@$(BIN)/python scripts/show.py results/*/tables/summary.csv --report results/report.html
+	$(BIN)/snakemake --cores $(CORES) --report $(RESULTS)/report.html $(ARGS)
+	@$(BIN)/python scripts/show.py $(RESULTS)/*/tables/summary.csv --report $(RESULTS)/report.html
 
 # Once what was missing is there: trials that were unavailable run again, and what is made from them.
 reprobe: .venv/run-ready
-	@found="$$($(BIN)/python scripts/unavailable.py)" || exit 1; \
+	@found="$$($(BIN)/python scripts/unavailable.py config.yaml $(PRESET))" || exit 1; \
 	if [ -z "$$found" ]; then echo "no planned trial is unavailable"; \
-	else $(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS) --forcerun $$found; fi
+	else $(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS) --forcerun $$found $(if $(PRESET),--configfile $(PRESET)); fi
 
 test: .venv/dev-ready
 	$(BIN)/pytest

@@ -72,6 +72,8 @@ def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
         "DPSCALE_DRAFTS": str(drafts),
         own.FOLDERS: os.pathsep.join(map(str, own.search_folders())),  # ranks may start in another folder
     }
+    if trial.compile:  # each launch compiles anew, or the second would find what the first has left
+        environment["TORCHINDUCTOR_CACHE_DIR"] = str(drafts / "inductor")
     if "SLURM_JOB_ID" in environment:  # Open MPI asks for the old name, which Snakemake's plugin drops
         environment.setdefault("SLURM_JOBID", environment["SLURM_JOB_ID"])
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)

@@ -14,6 +14,7 @@ COLUMNS = {
     "strategy": "strategy",
     "launcher": "launcher",
     "devices": "devices",
+    "precision": "precision",
     "epoch_time_s": "epoch, s",
     "speedup": "speed-up",
     "scaling_efficiency": "efficiency",

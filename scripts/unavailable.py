@@ -1,33 +1,50 @@
-"""Print the record files of planned trials that could not run where they ran: `make reprobe` measures those again."""
+"""Print the files of what is planned and could not run where it ran: records, and searches for a batch. `make reprobe`
+makes them again."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
+from snakemake.utils import update_config
 
+from dpscale import largest
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
 from dpscale.record import RECORD, Record
+from dpscale.trial import LARGEST, Trial
+
+
+def unavailable(trial: Trial, results: Path) -> Iterator[Path]:
+    """Files of one trial, those that are made first before the others."""
+    search = results / trial.experiment / "largest" / trial.cell / largest.FILE
+    if trial.scaling == LARGEST and search.is_file() and largest.Search.read(search).status == "unavailable":
+        yield search
+    record = results / trial.folder / RECORD
+    if record.is_file() and Record.read(record).status == "unavailable":
+        yield record
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", type=Path, nargs="?", default=Path("config.yaml"))
+    parser.add_argument("config", type=Path, nargs="+", help="config.yaml, and presets that go over it")
     args = parser.parse_args()
+    source = ", ".join(map(str, args.config))
     try:
-        config = load_config(yaml.safe_load(args.config.read_text()), str(args.config))
-        trials = [trial for planned in plan_trials(config, str(args.config)).values() for trial in planned]
-    except UserError as error:
+        data: dict[str, object] = {}
+        for path in args.config:
+            update_config(data, yaml.safe_load(path.read_text()))
+        config = load_config(data, source)
+        trials = [trial for planned in plan_trials(config, source).values() for trial in planned]
+        for path in dict.fromkeys(path for trial in trials for path in unavailable(trial, Path(config.results_dir))):
+            print(path)
+    except (UserError, OSError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)
         return 1
-    for trial in trials:
-        path = Path(config.results_dir, trial.folder, RECORD)
-        if path.is_file() and Record.read(path).status == "unavailable":
-            print(path)
     return 0
 
 

@@ -238,7 +238,7 @@ def explain_failure(drafts: Path, exitcode: int) -> str:
     if first:
         return f"rank {first['rank']} ended with exit code {first['exitcode']}"
     end = f"was {_killed_by(exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
-    return f"the launcher {end} before any rank did"
+    return f"before any rank ended, the launcher {end}"
 
 
 def _killed_by(exitcode: int) -> str:

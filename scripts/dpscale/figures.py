@@ -27,6 +27,7 @@ MM_PER_INCH = 25.4
 MARKERS = "osD^vPX<>ph*"
 LINES = ["-", "--", "-.", ":"]
 GREY = "0.45"
+FOOT_LINES = 9  # below a figure, before they are wrapped
 Tables = dict[str, "pd.DataFrame"]
 
 
@@ -84,16 +85,19 @@ def make_figure(name: str, tables: Tables, settings: FigureConfig) -> Figure:
 
 def series(summary: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """(label, cells) of every line over N: a strategy under a launcher on a number of nodes."""
-    several_launchers = summary.launcher.nunique() > 1
+    several_launchers, several_precisions = summary.launcher.nunique() > 1, summary.precision.nunique() > 1
     for (strategy, launcher, nodes), cells in summary.groupby(["strategy", "launcher", "nodes"], sort=False):
         label = f"{strategy}, {launcher}" if several_launchers and cells.base.iloc[0] != "single" else str(strategy)
+        label += f", {cells.precision.iloc[0]}" if several_precisions else ""
         yield label + (f", {nodes} nodes" if cells.nodes.iloc[0] > 1 else ""), cells.sort_values("devices")
 
 
 def _colours(names: list[str], settings: FigureConfig) -> dict[str, tuple]:
     import seaborn as sns
 
-    return dict(zip(names, sns.color_palette(settings.palette, len(names)), strict=True))
+    distinct = len(sns.color_palette(settings.palette))  # beyond them seaborn would begin again
+    palette = sns.color_palette(settings.palette if len(names) <= distinct else "husl", len(names))
+    return dict(zip(names, palette, strict=True))
 
 
 def _styles(summary: pd.DataFrame, settings: FigureConfig) -> Iterator[tuple[str, pd.DataFrame, dict]]:
@@ -117,8 +121,9 @@ def _over_devices(axes: Axes, summary: pd.DataFrame, column: str, settings: Figu
 
     all_series = [(label, cells[cells[column].notna()], style) for label, cells, style in _styles(summary, settings)]
     drawn = [(label, cells, style) for label, cells, style in all_series if len(cells)]
+    apart = min(0.025, 0.2 / max(1, len(drawn)))
     for index, (label, cells, style) in enumerate(drawn):
-        beside = 1 + 0.025 * (index - (len(drawn) - 1) / 2)  # so that intervals at one N don't hide each other
+        beside = 1 + apart * (index - (len(drawn) - 1) / 2)  # so that intervals at one N don't hide each other
         errors = [cells[column] - cells[f"{column}_low"], cells[f"{column}_high"] - cells[column]]
         axes.errorbar(cells.devices * beside, cells[column], yerr=errors, capsize=3, label=label, **style)
     axes.set_xscale("log", base=2)
@@ -150,10 +155,12 @@ def _foot(figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread:
         names = ", ".join(_cell_name(cell) for cell in cells.itertuples())
         text = cells.warnings.iloc[0] if len(cells) == 1 else f"{kind} (more in summary.csv)"
         lines.append(f"Warning: {text}: {shorten(names, 110, placeholder=' ...')}")
-    width = int(2.05 * settings.width_mm / settings.font_size_pt * 3.6)
-    shown = lines[:5] + ([f"... and {len(lines) - 5} more lines: see summary.csv"] if len(lines) > 5 else [])
+    letters = int(settings.width_mm / MM_PER_INCH * 72 / (0.58 * (settings.font_size_pt - 2)))  # that fit on a line
+    shown = lines[:FOOT_LINES]
+    if len(lines) > FOOT_LINES:
+        shown.append(f"... and {len(lines) - FOOT_LINES} more: see summary.csv")
     figure.supxlabel(
-        "\n".join(fill(line, width) for line in shown),
+        "\n".join(fill(line, letters) for line in shown),
         fontsize=settings.font_size_pt - 2,
         color="0.25",
         x=0.01,
@@ -171,8 +178,14 @@ def _cell_name(cell: object) -> str:
 
 
 def _legend(axes: Axes) -> None:
-    if axes.get_legend_handles_labels()[1]:
+    from matplotlib import rcParams
+
+    if labels := axes.get_legend_handles_labels()[1]:
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        line_pt = 1.5 * rcParams["legend.fontsize"]
+        figure.set_figheight(max(figure.get_figheight(), (len(labels) + 8) * line_pt / 72))  # it, and the foot
     else:
         axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
 
@@ -224,7 +237,8 @@ def _comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         (memory, "peak memory in MiB\n" + ("(torch's allocator, per rank)" if cuda else "(resident, per rank)")),
     ]
     colours = _colours(list(dict.fromkeys(summary.strategy)), settings)
-    labels = [_cell_name(cell) for cell in summary.itertuples()]
+    several = summary.precision.nunique() > 1
+    labels = [_cell_name(cell) + (f", {cell.precision}" if several else "") for cell in summary.itertuples()]
     all_axes = figure.subplots(1, len(panels), sharey=True)
     for axes, (column, title) in zip(all_axes, panels, strict=True):
         for row, cell in summary.iterrows():

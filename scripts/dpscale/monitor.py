@@ -23,9 +23,16 @@ def cpu_seconds_used() -> float:
 
 
 def machine_cpu_seconds_used() -> float:
-    """CPU time that all processes of this machine, and other machines on the same processors (steal), used so far."""
-    times = psutil.cpu_times()
-    return sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
+    """CPU time that all processes of this machine, and other machines on the same processors (steal), used so far of the
+    CPUs that this process may run on."""
+    every_cpu = psutil.cpu_times(percpu=True)
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every_cpu))
+    return sum(
+        getattr(times, name, 0.0)
+        for cpu, times in enumerate(every_cpu)
+        if cpu in mine
+        for name in ("user", "nice", "system", "irq", "softirq", "steal")
+    )
 
 
 def peak_memory_bytes() -> int:

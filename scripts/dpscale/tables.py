@@ -252,9 +252,9 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
         and all(first_of(other)[fact] == me[fact] for fact in ("precision", "compile", "channels_last"))
         and (other.status == "ok").any()
     ]
-    for other in one_device:
-        if first_of(other).base == "single":
-            return other
+    singles = [other for other in one_device if first_of(other).base == "single"]
+    if singles:  # the plain one first: a variant with options of its own is no equal
+        return min(singles, key=lambda other: first_of(other).strategy != "single")
     for other in one_device:
         if (first_of(other).strategy, first_of(other).launcher) == (me.strategy, me.launcher):
             return other

@@ -90,7 +90,8 @@ def describe(item: Any, place: str = "") -> str:
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == NAME:
         message = "names are two or more of a-z, 0-9 and _, beginning with a letter"
     elif item["type"] == "literal_error":
-        valid = re.findall(r"'([^']*)'", item["ctx"]["expected"])
+        expected = item["ctx"]["expected"]
+        valid = re.findall(r"'([^']*)'", expected) or re.findall(r"\d+", expected)
         message = f"not known: {suggest(value, valid)}"
     elif item["type"] in ("model_type", "dict_type"):
         message = "keys with values are expected here"
