@@ -138,11 +138,11 @@ class Checkout:
             start_new_session=True,
         )
 
-    def snakemake(self, *arguments: str, cwd: Path | None = None, **environment: str) -> Done:
+    def snakemake(self, *arguments: str, cwd: Path | None = None, timeout_s: float = 300, **environment: str) -> Done:
         """Run `snakemake` with these arguments to its end, however it ends."""
         process = self.start(*arguments, cwd=cwd, **environment)
         try:
-            output, _ = process.communicate(timeout=300)
+            output, _ = process.communicate(timeout=timeout_s)
         finally:
             self.end()
         return Done(process.returncode, output)

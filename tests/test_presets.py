@@ -20,7 +20,7 @@ PRESETS = sorted((ROOT / "workflow/experiments").glob("*.yaml"))
 def run(copy: Checkout, preset: Path, *arguments: str) -> Done:
     """A preset's own experiments, beside those of the copy's config."""
     names = yaml.safe_load(preset.read_text())["experiments"]
-    return copy.run(*names, *arguments, "--configfile", str(preset.relative_to(ROOT)))
+    return copy.run(*names, *arguments, "--configfile", str(preset.relative_to(ROOT)), timeout_s=900)
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
