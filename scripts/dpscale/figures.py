@@ -182,7 +182,7 @@ def _legend(axes: Axes) -> None:
         legend = axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         figure = axes.get_figure(root=True)
         assert figure is not None
-        line_pt = 1.5 * legend.get_texts()[0].get_fontsize()
+        line_pt = 1.5 * legend.prop.get_size_in_points()
         figure.set_figheight(max(figure.get_figheight(), (len(labels) + 8) * line_pt / 72))  # it, and the foot
     else:
         axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
