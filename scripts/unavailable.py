@@ -21,7 +21,7 @@ from dpscale.trial import LARGEST, Trial
 
 def unavailable(trial: Trial, results: Path) -> Iterator[Path]:
     """Files of one trial, those that are made first before the others."""
-    search = results / trial.experiment / "largest" / trial.cell / largest.FILE
+    search = results / trial.search_folder / largest.FILE
     if trial.scaling == LARGEST and search.is_file() and largest.Search.read(search).status == "unavailable":
         yield search
     record = results / trial.folder / RECORD

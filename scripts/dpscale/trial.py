@@ -137,6 +137,11 @@ class Trial:
             self.experiment, "trials", self.strategy, self.launcher, str(self.topology), f"r{self.repeat}"
         )
 
+    @property
+    def search_folder(self) -> PurePosixPath:
+        """Where the search for its cell's largest batch lies, below results_dir."""
+        return PurePosixPath(self.experiment, "largest", self.cell)
+
     def to_args(self) -> list[str]:
         """Command line of this trial; a field that is None is left out. `from_args` is its inverse."""
         return [*self.deciding_args(), *self.limit_args()]

@@ -135,8 +135,7 @@ def search_of_trial():
 
 def searches(trial):
     """Files that hold a trial's batch: none, or that of its search."""
-    cell = {key: getattr(trial, key) for key in ("experiment", "strategy", "launcher", "topology")}
-    return (f"{RESULTS}/{SEARCH.format(**cell)}/{largest.FILE}",) if trial.scaling == LARGEST else ()
+    return (f"{RESULTS}/{trial.search_folder}/{largest.FILE}",) if trial.scaling == LARGEST else ()
 
 
 @inspected

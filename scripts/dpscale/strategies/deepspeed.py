@@ -46,7 +46,9 @@ class DeepSpeedReplica(Replica):
         """The engine wants the optimiser, too: see make_optimizer. Here, only what lets it compute in half precision."""
         import torch
 
-        half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
+        from dpscale.precision import HALF
+
+        half = HALF.get(self.precision)
         if half is not None:
             model.register_forward_pre_hook(lambda _, inputs: tuple(_cast(value, half) for value in inputs))
             model.register_forward_hook(lambda _, inputs, output: _cast(output, torch.float32))  # for the loss

@@ -7,6 +7,11 @@ from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.samples import Samples, Split
 
 
+def as_many_as_asked(config: DatasetConfig) -> tuple[int, int]:
+    """(train, test) samples of a dataset that can be made in any number."""
+    return config.train_samples or 10_000, config.test_samples or 2_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
     """One row of DATASETS. What it says of its samples is known without reading a file."""

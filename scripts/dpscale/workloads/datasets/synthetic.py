@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from dpscale.workloads.datasets.base import Dataset
+from dpscale.workloads.datasets.base import Dataset, as_many_as_asked
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.samples import Samples, Split
 
@@ -13,10 +13,6 @@ BLOCK = 4096 * 28 * 28  # values at a time: the noise of a million samples would
 
 def _samples(config: DatasetConfig) -> Samples:
     return Samples("images", tuple(config.sample_shape or (1, 28, 28)), config.classes or 10)
-
-
-def _counts(config: DatasetConfig) -> tuple[int, int]:
-    return config.train_samples or 10_000, config.test_samples or 2_000
 
 
 def _read(config: DatasetConfig) -> dict[str, Split]:
@@ -33,7 +29,7 @@ def _read(config: DatasetConfig) -> dict[str, Split]:
             images[start : start + block_size] = np.clip(block + generator.normal(0, 48, block.shape), 0, 255)
         return images, labels
 
-    train, test = _counts(config)
+    train, test = as_many_as_asked(config)
     return {"train": split(train), "test": split(test)}
 
 
@@ -41,6 +37,6 @@ ROW = Dataset(
     summary="noise around one pattern per class, as many images as the config asks for, of any shape",
     settings=("train_samples", "test_samples", "sample_shape", "classes"),
     samples=_samples,
-    counts=_counts,
+    counts=as_many_as_asked,
     read=_read,
 )

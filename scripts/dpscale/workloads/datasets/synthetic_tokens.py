@@ -6,7 +6,7 @@ knows nothing has log(vocabulary).
 
 import numpy as np
 
-from dpscale.workloads.datasets.base import Dataset
+from dpscale.workloads.datasets.base import Dataset, as_many_as_asked
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.samples import Samples, Split
 
@@ -17,10 +17,6 @@ TYPES = (np.uint8, np.int16, np.int32)  # torch has few operations on wider unsi
 
 def _samples(config: DatasetConfig) -> Samples:
     return Samples("tokens", (config.context or 64,), config.vocabulary or 256)
-
-
-def _counts(config: DatasetConfig) -> tuple[int, int]:
-    return config.train_samples or 10_000, config.test_samples or 2_000
 
 
 def _read(config: DatasetConfig) -> dict[str, Split]:
@@ -38,7 +34,7 @@ def _read(config: DatasetConfig) -> dict[str, Split]:
             sequences[:, position + 1] = successors[sequences[:, position], chosen]
         return sequences[:, :-1], sequences[:, 1:]
 
-    train, test = _counts(config)
+    train, test = as_many_as_asked(config)
     return {"train": split(train), "test": split(test)}
 
 
@@ -46,6 +42,6 @@ ROW = Dataset(
     summary="sequences of a random Markov chain, as many and as long as the config asks for",
     settings=("train_samples", "test_samples", "vocabulary", "context"),
     samples=_samples,
-    counts=_counts,
+    counts=as_many_as_asked,
     read=_read,
 )
