@@ -6,9 +6,10 @@
 #   ARGS="--config partial=true"   more arguments for snakemake
 #   PRESET=workflow/experiments/every_strategy.yaml   a configuration over config.yaml
 #
-# CPU_ONLY=1 is to be repeated with every target that installs: test, lint, bench, deepspeed.
+# CPU_ONLY=1 is remembered by the .venv that it made.
 
 PYTHON ?= python3
+CPU_ONLY ?= $(if $(wildcard .venv/cpu-only),1)
 CORES ?= 2
 ARGS ?=
 BIN := .venv/bin
@@ -81,7 +82,8 @@ clean:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpscale needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=23.2"
-ifdef CPU_ONLY
+ifeq ($(CPU_ONLY),1)
+	@touch .venv/cpu-only
 	$(BIN)/python -m pip install --disable-pip-version-check --index-url https://download.pytorch.org/whl/cpu $$(grep -E '^torch(vision)?==' envs/requirements.in)
 endif
 

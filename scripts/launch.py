@@ -6,6 +6,7 @@ This is what the `trial` rule runs; started by hand, it measures the same trial 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shutil
 import signal
@@ -31,6 +32,7 @@ from dpscale.placement import ByHand, needs_a_job, place
 from dpscale.record import RECORD, STEPS, Record
 from dpscale.trial import Trial
 
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 ATTEMPTS = 3  # a port can be taken between its choice and the bind
 
 
@@ -307,6 +309,14 @@ def main() -> int:
         log.write(f"failed: {error}")
         print(f"{trial.id}: {error}\n  log: {args.log}", file=sys.stderr)
         return attempt.OUT_OF_MEMORY if isinstance(error, attempt.OutOfMemory) else 1
+    except OSError as error:
+        if error.errno not in DISK_IS_FULL:
+            raise
+        where = error.filename or args.folder  # nothing into the log: it lies there, too
+        print(
+            f"{trial.id}: {error.strerror}: {where}; free space there and run the same command again", file=sys.stderr
+        )
+        return 1
     except attempt.Interrupted as interrupted:
         log.write(f"ended by {signal.Signals(interrupted.number).name}")
         return 128 + interrupted.number

@@ -62,8 +62,9 @@ def main() -> int:
         print(f"{name}: {len(trials)} trials in {len(cells)} cells\n")
         print(tabulate(rows, header, floatfmt=".2f"), "\n")
         print(
-            f"At most {upper_bound_device_hours(trials):.1f} device-hours: every trial at its time limit "
-            f"(timeout_s = {trials[0].timeout_s:g}){searches(trials)}. Nothing was started.\n"
+            f"At most {upper_bound_device_hours(trials):.1f} device-hours for one attempt at everything: every trial at its "
+            f"time limit (timeout_s = {trials[0].timeout_s:g}){searches(trials)}. Retries, such as SLURM's with more time, "
+            "come on top. Nothing was started.\n"
         )
     return 0
 

@@ -33,6 +33,7 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     """Train, time, check, and let rank 0 write the draft of the record."""
     stream = TrainingStream(trial, data, world.rank, world.device)
     test = open_loader(trial, data, "test", world.device) if trial.evaluate else None
+    checks.averages_gradients(trial, stream, world)
     training = Training(trial, stream.samples, world)
     precision = checks.PrecisionObserver(training)
     usage = monitor.CpuUsage()

@@ -123,7 +123,11 @@ class Checkout:
         file.write_text(file.read_text() + "\n\ndef added_by_a_test() -> int:\n    return 1\n")
 
     def environment(self, **changes: str) -> dict[str, str]:
-        return {**os.environ, MARK: self.mark, "PYTHONDONTWRITEBYTECODE": "1", **changes}
+        """The test's own, less what a make that started the tests left for a make that a test starts (its -w prints more)."""
+        outside = {
+            name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+        }
+        return {**outside, MARK: self.mark, "PYTHONDONTWRITEBYTECODE": "1", **changes}
 
     def start(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
         """Snakemake as a terminal starts it: leader of a process group of its own."""

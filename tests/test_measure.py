@@ -31,7 +31,7 @@ from launching import (
 import launch as launch_script
 from dpscale import measure
 from dpscale.monitor import CpuUsage, GpuSampler
-from dpscale.record import RECORD, STEPS, Record, write_steps
+from dpscale.record import PHASE_COLUMNS, RECORD, STEPS, Record, write_steps
 from dpscale.workloads.loading import Batch, TrainingStream
 from dpscale.world import World
 
@@ -191,7 +191,7 @@ def test_the_times_of_a_record_fill_the_wall_clock_that_launch_saw(long_run: Lau
 
 def test_phases_add_up_to_their_segment(long_run: Launch):
     steps = long_run.steps.to_pandas()
-    phases_s = steps[[f"{phase}_s" for phase in measure.PHASES]].sum(axis=1).groupby([steps["segment"], steps["rank"]])
+    phases_s = steps[list(PHASE_COLUMNS)].sum(axis=1).groupby([steps["segment"], steps["rank"]])
     for index, segment in enumerate(long_run.record.segments):
         for rank, (start, end) in enumerate(segment.windows_s):
             summed_s = phases_s.sum()[index, rank]

@@ -87,8 +87,24 @@ def test_the_same_trial_twice_has_the_same_losses_and_another_seed_has_others(wi
 def test_a_strategy_that_forgets_to_synchronise_is_refused(data: Path, tmp_path: Path):
     done = launch(small_trial(), data, tmp_path, inject="forgets_to_synchronise")
     assert done.returncode == 1
+    assert "it does not average the gradients, so nothing is measured" in done.stderr
+    assert done.leaves_nothing_behind()
+
+
+def test_a_strategy_that_synchronises_at_first_only_is_refused(data: Path, tmp_path: Path):
+    done = launch(small_trial("allreduce"), data, tmp_path, inject="forgets_to_synchronise_later")
+    assert done.returncode == 1
     assert "ranks hold different weights after training" in done.stderr
-    assert "'ddp' does not synchronise" in done.stderr
+    assert "'allreduce' does not synchronise" in done.stderr
+    assert done.leaves_nothing_behind()
+
+
+@pytest.mark.parametrize(("change", "times"), [("adds_instead_of_averaging", "2"), ("averages_twice", "0.5")])
+def test_a_strategy_whose_steps_have_another_length_is_refused(change: str, times: str, data: Path, tmp_path: Path):
+    """Its ranks agree with each other: only one process's step gives it away."""
+    done = launch(small_trial("allreduce"), data, tmp_path, inject=change)
+    assert done.returncode == 1
+    assert f"a step of strategy 'allreduce' is {times} times that by the mean gradient of all ranks" in done.stderr
     assert done.leaves_nothing_behind()
 
 

@@ -68,6 +68,8 @@ def describe_machine(device: str) -> dict[str, Any]:
         "torchvision": package_version("torchvision"),
         "numpy": package_version("numpy"),
         "deepspeed": package_version("deepspeed"),
+        "horovod": package_version("horovod"),
+        "apex": package_version("apex"),
         "cuda": None,
         "nccl": None,
         "driver": None,

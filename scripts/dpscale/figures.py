@@ -27,7 +27,8 @@ MM_PER_INCH = 25.4
 MARKERS = "osD^vPX<>ph*"
 LINES = ["-", "--", "-.", ":"]
 GREY = "0.45"
-FOOT_LINES = 9  # below a figure, before they are wrapped
+FOOT_LINES = 24  # entries below a figure, which grows for them
+ROOM_LINES = 6  # lines that it has room for as it is
 Tables = dict[str, "pd.DataFrame"]
 
 
@@ -159,8 +160,11 @@ def _foot(figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread:
     shown = lines[:FOOT_LINES]
     if len(lines) > FOOT_LINES:
         shown.append(f"... and {len(lines) - FOOT_LINES} more: see summary.csv")
+    text = "\n".join(fill(line, letters) for line in shown)
+    line_height = 1.2 * (settings.font_size_pt - 2) / 72  # inches, as the figure's
+    figure.set_figheight(figure.get_figheight() + line_height * max(0, text.count("\n") + 1 - ROOM_LINES))
     figure.supxlabel(
-        "\n".join(fill(line, letters) for line in shown),
+        text,
         fontsize=settings.font_size_pt - 2,
         color="0.25",
         x=0.01,

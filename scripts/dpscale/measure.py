@@ -10,11 +10,10 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from dpscale.record import PHASE_COLUMNS
 from dpscale.workloads.loading import Batch
 from dpscale.world import World
 
-# A step's time is split at four marks; each phase ends where the next begins, so they add up to the step.
-PHASES = ("data_wait", "forward", "backward", "optimizer")
 Result = TypeVar("Result")
 
 
@@ -36,7 +35,7 @@ class Interval:
 
     started_s: float
     ended_s: float
-    phase_times_s: list[tuple[float, ...]]  # [step][phase], in the order of PHASES
+    phase_times_s: list[tuple[float, ...]]  # [step][phase], in the order of PHASE_COLUMNS
     samples: list[int]  # [step], as the loader delivered them
     losses: list[float]  # [step], mean over this rank's samples, whose parts are equal
 
@@ -136,6 +135,6 @@ def time_call(function: Callable[[], Result], world: World) -> tuple[Result, tup
 
 
 def as_columns(interval: Interval) -> dict[str, list[Any]]:
-    """The interval's steps, a list per column: `<phase>_s`, samples, loss."""
-    times = {f"{phase}_s": [row[index] for row in interval.phase_times_s] for index, phase in enumerate(PHASES)}
+    """The interval's steps, a list per column: PHASE_COLUMNS, samples, loss."""
+    times = {name: [row[index] for row in interval.phase_times_s] for index, name in enumerate(PHASE_COLUMNS)}
     return {**times, "samples": interval.samples, "loss": interval.losses}

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dpscale.record import Evaluation, Record, Segment, Window
+from dpscale.record import PHASE_COLUMNS, Evaluation, Record, Segment, Window
 
 Steps = Mapping[str, np.ndarray]
-PHASES = ("data_wait_s", "forward_s", "backward_s", "optimizer_s")
 FLAG_OTHERS_ABOVE_PERCENT = 5.0
 MIB = 1024 * 1024
 
@@ -49,13 +48,13 @@ def epoch_time_source(record: Record) -> str:
 
 def step_time_s(steps: Steps) -> float:
     """Median over timed steps of the slowest rank's time: a synchronous step ends when its last rank does."""
-    return float(np.median(_by_step(steps, np.sum([steps[phase] for phase in PHASES], axis=0)).max(axis=1)))
+    return float(np.median(_by_step(steps, np.sum([steps[phase] for phase in PHASE_COLUMNS], axis=0)).max(axis=1)))
 
 
 def phase_times_s(steps: Steps) -> dict[str, float]:
     """Phase -> its mean over timed steps and ranks, in seconds; they add up to the mean step."""
     timed = ~steps["warmup"]
-    return {phase: float(steps[phase][timed].mean()) for phase in PHASES}
+    return {phase: float(steps[phase][timed].mean()) for phase in PHASE_COLUMNS}
 
 
 def loss_by_step(steps: Steps) -> list[dict[str, float | int]]:

@@ -53,7 +53,7 @@ def plan_trials(config: Config, source: str = "config.yaml") -> dict[str, list[T
 
 
 def upper_bound_device_hours(trials: list[Trial]) -> float:
-    """Devices x time limit, summed over trials and searches for the largest batch: no run of the plan can take more."""
+    """Devices x time limit, summed over trials and searches for the largest batch: what one attempt at each can take."""
     searches = {trial.cell: trial for trial in trials if trial.scaling == LARGEST}.values()
     return (
         sum(trial.devices * trial.timeout_s for trial in trials)

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 3
 RECORD, STEPS = "record.json", "steps.parquet"
 
+# A step's time is split at four marks; each phase ends where the next begins, so they add up to the step.
+PHASES = ("data_wait", "forward", "backward", "optimizer")
+PHASE_COLUMNS = tuple(f"{phase}_s" for phase in PHASES)
+
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
 
 
@@ -171,18 +175,7 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-STEP_COLUMNS = (
-    "segment",
-    "warmup",
-    "rank",
-    "step",
-    "data_wait_s",
-    "forward_s",
-    "backward_s",
-    "optimizer_s",
-    "samples",
-    "loss",
-)
+STEP_COLUMNS = ("segment", "warmup", "rank", "step", *PHASE_COLUMNS, "samples", "loss")
 
 
 def write_steps(path: Path, columns: dict[str, list[Any]]) -> str:

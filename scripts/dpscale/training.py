@@ -64,6 +64,13 @@ class Training:
         if last:
             self.replica.exchange()
 
+    def gradients_of(self, batch: Batch) -> None:
+        """All of a step but its update, off the clock."""
+        parts = self.parts(batch)
+        for number, part in enumerate(parts, start=1):
+            last = number == len(parts)
+            self.backward(self.forward(part, last), last)
+
     def update(self) -> None:
         if self.before_first_update is not None:
             self.before_first_update()
@@ -78,9 +85,7 @@ class Training:
         with torch.random.fork_rng(devices=devices):
             with torch.no_grad(), self.precision.autocast():
                 self.replica.model(batch[0])  # plain first: a hook that waits for it would be compiled in
-            parts = self.parts(batch)
-            for number, part in enumerate(parts, start=1):
-                self.backward(self.forward(part, last=number == len(parts)), last=number == len(parts))
+            self.gradients_of(batch)
         self.replica.optimizer.zero_grad()
         for name, buffer in self.plain_model.named_buffers():
             buffer.copy_(before[name])

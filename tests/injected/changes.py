@@ -139,18 +139,42 @@ def forgets_to_synchronise() -> None:
 
 
 @after("dpscale.training")
-def adds_instead_of_averaging() -> None:
-    """A row whose gradients grow with the number of ranks: all of them agree, on too large a step."""
-    import torch.distributed as dist
-
+def forgets_to_synchronise_later() -> None:
+    """A row that exchanges gradients in the gate's step and in the first of the training, and no more."""
     from dpscale.strategies import STRATEGIES, allreduce
 
-    class Adding(allreduce.AllreduceReplica):
-        def exchange(self) -> None:
-            for parameter in self.model.parameters():
-                dist.all_reduce(parameter.grad)
+    class Forgetful(allreduce.AllreduceReplica):
+        exchanges = 0
 
-    STRATEGIES["allreduce"] = replace(allreduce.ROW, replica=Adding)
+        def exchange(self) -> None:
+            if self.exchanges == 0:
+                super().exchange()
+            self.exchanges += 1
+
+    STRATEGIES["allreduce"] = replace(allreduce.ROW, replica=Forgetful)
+
+
+def scales_gradients_by(factor: Callable[[int], float]) -> None:
+    """A row whose ranks agree, on a step of another length: `factor` of the number of ranks times the right one."""
+    from dpscale.strategies import STRATEGIES, allreduce
+
+    class Scaling(allreduce.AllreduceReplica):
+        def exchange(self) -> None:
+            super().exchange()
+            for parameter in self.model.parameters():
+                parameter.grad.mul_(factor(self.world.size))
+
+    STRATEGIES["allreduce"] = replace(allreduce.ROW, replica=Scaling)
+
+
+@after("dpscale.training")
+def adds_instead_of_averaging() -> None:
+    scales_gradients_by(lambda ranks: ranks)
+
+
+@after("dpscale.training")
+def averages_twice() -> None:
+    scales_gradients_by(lambda ranks: 1 / ranks)
 
 
 @after("dpscale.training")
@@ -180,14 +204,14 @@ def nan_weights() -> None:
 
 
 def in_forward(number: int, act: Callable[[], None]) -> None:
-    """`act` at the start of the chosen rank's step `number`."""
+    """`act` at the start of the chosen rank's step `number`; the gate's trainings have fewer."""
     from dpscale.training import Training
 
-    forward, calls = Training.forward, [0]
+    forward = Training.forward
 
     def changed(self, part, last):
-        calls[0] += 1
-        if calls[0] == number and is_chosen_rank():
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls == number and is_chosen_rank():
             act()
         return forward(self, part, last)
 

@@ -122,6 +122,7 @@ ROW = Strategy(
     precisions=("fp32", "fp16"),
     casts_itself=True,
     compiles=False,
+    rehearses=False,  # amp.initialize wants to be called once
     refuses=_refuses,
     needs=_needs,
     replica=ApexReplica,

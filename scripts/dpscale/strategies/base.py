@@ -165,6 +165,7 @@ class Strategy:
     max_devices: int | None = None
     launchers: tuple[str, ...] | None = None  # None = every launcher
     exchanges_gradients: bool = True  # False: ranks end with weights of their own, so the gate and accuracy don't apply
+    rehearses: bool = True  # False: a process can hold one model under it, so no step is taken with another beforehand
     weights_rtol: float = 0.0  # how far ranks' weights may differ at the end, relative to the largest weight
     precisions: tuple[str, ...] = PRECISIONS
     casts_itself: bool = False  # precision is the library's doing: no autocast and no gradient scaler of ours
