@@ -21,7 +21,7 @@ from dpscale.code import SCRIPTS
 from dpscale.errors import UserError
 from dpscale.record import RECORD, Record
 from dpscale.trial import Trial
-from dpscale.workloads.arrays import read_manifest
+from dpscale.workloads.prepared import read_manifest
 
 Launch = Callable[[Trial], tuple[Record | None, str]]  # a try -> its record, or None and the error: out of memory
 

@@ -1,4 +1,4 @@
-"""Make a dataset's memory-mapped arrays and manifest from its files: once, before any rank starts."""
+"""Make a dataset's prepared folder, arrays or packed images, from its files: once, before any rank starts."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from dpscale.typed import validated
 from dpscale.workloads.arrays import write_prepared
 from dpscale.workloads.datasets import DATASETS, own
 from dpscale.workloads.datasets.settings import DatasetConfig
-from dpscale.workloads.samples import Split
+from dpscale.workloads.prepared import Manifest
 
 
-def read(dataset: str, settings: DatasetConfig) -> tuple[int, dict[str, Split]]:
-    """(classes, splits) of a row of DATASETS or of the user's own.
+def prepare(dataset: str, settings: DatasetConfig, out: Path) -> Manifest:
+    """Make the folder of a row of DATASETS or of a dataset of the user's own.
 
     Raises:
         UserError: there is no such dataset, or its files are not as they must be.
     """
     if is_own(dataset):
-        return own.read(dataset)
+        return write_prepared(out, dataset, *own.read(dataset))
     if dataset not in DATASETS:
         raise UserError(f"unknown dataset {dataset!r}; {suggest(dataset, DATASETS)}")
     row = DATASETS[dataset]
-    return row.samples(settings).classes, row.read(settings)
+    if row.pack is not None:
+        return row.pack(settings, out)
+    assert row.read is not None, dataset
+    return write_prepared(out, dataset, row.samples(settings).classes, row.read(settings))
 
 
 def main() -> int:
@@ -37,8 +40,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder to make")
     args = parser.parse_args()
     try:
-        classes, splits = read(args.dataset, validated(DatasetConfig, args.settings, f"datasets.{args.dataset}"))
-        manifest = write_prepared(args.out, args.dataset, classes, splits)
+        settings = validated(DatasetConfig, args.settings, f"datasets.{args.dataset}")
+        manifest = prepare(args.dataset, settings, args.out)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

@@ -22,8 +22,8 @@ from dpscale.slurm import node_name
 from dpscale.strategies import STRATEGIES
 from dpscale.training import Training
 from dpscale.trial import Trial
-from dpscale.workloads.arrays import staged
 from dpscale.workloads.loading import TrainingStream, open_loader
+from dpscale.workloads.prepared import staged
 from dpscale.world import World, launched_rank, process_group
 
 Part = tuple[bool, measure.Interval, evaluation.RankEvaluation | None]  # one rank's segment: warm-up?, steps, test

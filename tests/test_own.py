@@ -24,10 +24,11 @@ from dpscale.errors import ConfigError, UserError
 from dpscale.evaluation import RankEvaluation, evaluate
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.training import Training, build_model
-from dpscale.workloads.arrays import read_manifest, write_prepared
+from dpscale.workloads.arrays import write_prepared
 from dpscale.workloads.datasets import own as own_dataset
-from dpscale.workloads.loading import Loader
+from dpscale.workloads.loading import Arrays, Loader
 from dpscale.workloads.models.own import loss_of
+from dpscale.workloads.prepared import read_manifest
 from dpscale.workloads.samples import Samples
 from dpscale.world import World
 
@@ -292,7 +293,7 @@ def evaluated(folder: Path, name: str) -> RankEvaluation:
     training = Training(a_single_trial(model=f"shapes:{name}", model_options={}), IMAGES, ALONE)
     images = np.random.default_rng(0).integers(0, 256, (5, *IMAGES.shape), np.uint8)
     labels = np.array([0, 1, 1, 0, 1])
-    test = Loader(images, labels, mean=[0.5] * 3, std=[0.3] * 3, device=ALONE.device, workers=0)
+    test = Loader(Arrays(images, labels), mean=[0.5] * 3, std=[0.3] * 3, device=ALONE.device, workers=0)
     (batch,) = test.batches([np.arange(5)])
     training.backward(training.forward(batch, last=True), last=True)
     training.update()

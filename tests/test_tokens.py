@@ -13,10 +13,11 @@ from launching import Trained, small_trial, trained
 from dpscale import metrics
 from dpscale.errors import UserError
 from dpscale.record import Evaluation
-from dpscale.workloads.arrays import open_split, read_manifest, write_prepared
+from dpscale.workloads.arrays import open_split, write_prepared
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.loading import open_loader
+from dpscale.workloads.prepared import read_manifest
 from dpscale.workloads.samples import Samples
 
 CPU = torch.device("cpu")

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpscale.errors import UserError
-from dpscale.workloads.arrays import MANIFEST, open_split, read_manifest, write_prepared
+from dpscale.workloads.arrays import open_split, write_prepared
 from dpscale.workloads.datasets import DATASETS, idx, synthetic
 from dpscale.workloads.datasets.settings import DatasetConfig
-from dpscale.workloads.loading import Loader, TrainingStream, evaluation_indices, open_loader, training_indices
+from dpscale.workloads.loading import Arrays, Loader, TrainingStream, evaluation_indices, open_loader, training_indices
 from dpscale.workloads.models import MODELS
+from dpscale.workloads.prepared import MANIFEST, read_manifest
 from dpscale.workloads.samples import Samples
 
 CPU = torch.device("cpu")
@@ -334,7 +335,7 @@ def test_a_manifest_that_is_none_is_refused_with_the_remedy(prepared, content):
 def test_a_manifest_of_another_format_is_refused(prepared):
     data = json.loads((prepared / MANIFEST).read_text())
     (prepared / MANIFEST).write_text(json.dumps(data | {"format_version": 1}))
-    with pytest.raises(UserError, match="format 1, this code reads 2; delete"):
+    with pytest.raises(UserError, match="format 1, this code reads 3; delete"):
         read_manifest(prepared)
 
 
@@ -374,8 +375,7 @@ def loader(workers: int = 0) -> Loader:
     images, labels = splits_of()["train"]
     values = images / 255
     return Loader(
-        images,
-        labels,
+        Arrays(images, labels),
         mean=values.mean(axis=(0, 2, 3)).tolist(),
         std=values.std(axis=(0, 2, 3)).tolist(),
         device=CPU,

@@ -121,11 +121,11 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
         settings = datasets.get(workload.dataset, DatasetConfig())
         if "source" in DATASETS[workload.dataset].settings and settings.source is None:
             yield f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source"
-        counts = DATASETS[workload.dataset].counts(settings)
+        counts = DATASETS[workload.dataset].counts(settings) or (None, None)
         for split, limit, count in zip(
             ("train", "test"), (workload.train_samples, workload.test_samples), counts, strict=True
         ):
-            if limit is not None and limit > count:
+            if limit is not None and count is not None and limit > count:
                 yield f"{place}.{split}_samples = {limit}: {workload.dataset} has {count}; use at most that"
         if workload.model in MODELS:
             yield from _misfit(place, workload, DATASETS[workload.dataset].samples(settings))
@@ -237,7 +237,10 @@ def _batch_problems(
         )
     available = workload.train_samples
     if available is None and workload.dataset in DATASETS:  # of one's own it is known when it has been prepared
-        available, _ = DATASETS[workload.dataset].counts(datasets.get(workload.dataset, DatasetConfig()))
+        available, _ = DATASETS[workload.dataset].counts(datasets.get(workload.dataset, DatasetConfig())) or (
+            None,
+            None,
+        )
     for topology in topologies:
         n = topology.devices
         if experiment.batch.global_ is not None and experiment.batch.global_ % n:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpscale.errors import UserError
 from dpscale.trial import Trial
-from dpscale.workloads.arrays import sha256_of
+from dpscale.workloads.prepared import sha256_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -30,7 +30,7 @@ class Settings:
 
     pairs: int
     steps: int  # of one side of a pair of the loop bench
-    samples: int  # per epoch of the textbook bench
+    samples: int  # per epoch of the textbook bench and of the loaders'
     trials: int  # of the dry run
     folder: Path  # for everything that is made; gone afterwards
 
@@ -69,7 +69,8 @@ class Comparison:
 
 def plan_one(**experiment: Any) -> Trial:
     """The first trial of an experiment, planned as a config.yaml with these keys would be."""
-    datasets = {"fashion_mnist": {"source": "any"}, **experiment.pop("datasets", {})}
+    sources = {"fashion_mnist": {"source": "any"}, "image_folder": {"source": "any"}}
+    datasets = {**sources, **experiment.pop("datasets", {})}
     data = {"datasets": datasets, "experiments": {"bench_trials": experiment}}
     return plan_trials(load_config(data, "bench"), "bench")["bench_trials"][0]
 

@@ -1,52 +1,27 @@
-"""A prepared dataset: arrays of small integers that every rank maps into memory, and a manifest that says what they are.
+"""Datasets as arrays of small integers, which every rank maps into memory.
 
 Memory-mapped pages are shared by all ranks of a node, so a rank's own memory does not grow with the dataset.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from dpscale.errors import UserError
+from dpscale.workloads.prepared import (
+    FORMAT_VERSION,
+    Manifest,
+    check_limit,
+    moments,
+    put_in_place,
+    read_manifest,
+    sha256_of,
+)
 from dpscale.workloads.samples import Kind, Samples, Split
-
-# 1: first format
-# 2: tokens beside images; the number of classes instead of their names
-FORMAT_VERSION = 2
-MANIFEST = "manifest.json"
-SPLITS = ("train", "test")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What a prepared folder holds: `<split>-<kind>.npy` and `<split>-labels.npy`, as samples.py describes them."""
-
-    format_version: int
-    dataset: str
-    kind: Kind
-    sample_shape: list[int]
-    classes: int  # of tokens: the vocabulary
-    counts: dict[str, int]  # split -> samples
-    mean: list[float]  # per channel over the training images, of values in [0, 1]; tokens have none
-    std: list[float]
-    sha256: dict[str, str]  # file -> digest
-
-    @property
-    def samples(self) -> Samples:
-        return Samples(self.kind, tuple(self.sample_shape), self.classes)
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_prepared(folder: Path, dataset: str, classes: int, splits: dict[str, Split]) -> Manifest:
@@ -72,12 +47,11 @@ def write_prepared(folder: Path, dataset: str, classes: int, splits: dict[str, S
             counts={split: len(labels) for split, (_, labels) in splits.items()},
             mean=mean,
             std=std,
+            packing=None,
             sha256={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
         )
-        (temporary / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1, allow_nan=False) + "\n")
-        temporary.chmod(0o755)  # mkdtemp's folder is for its maker alone; datasets are shared
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
+        manifest.write(temporary)
+        put_in_place(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return manifest
@@ -115,40 +89,7 @@ def _samples_in(place: str, classes: int, inputs: np.ndarray, labels: np.ndarray
 
 def _moments(images: np.ndarray) -> tuple[list[float], list[float]]:
     """(mean, standard deviation) of each channel, of values in [0, 1]."""
-    counts = [np.bincount(images[:, channel].reshape(-1), minlength=256) for channel in range(images.shape[1])]
-    values = np.arange(256) / 255
-    mean = [float(np.average(values, weights=count)) for count in counts]
-    std = [float(np.sqrt(np.average((values - m) ** 2, weights=count))) for m, count in zip(mean, counts, strict=True)]
-    return mean, std
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """Raises UserError: there is none, or it is not one of this version."""
-    path = folder / MANIFEST
-    try:
-        manifest = Manifest(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path}: no prepared dataset ({error}); make it: snakemake prepare") from None
-    if manifest.format_version != FORMAT_VERSION:
-        raise UserError(f"{path}: format {manifest.format_version}, this code reads {FORMAT_VERSION}; delete {folder}")
-    return manifest
-
-
-def staged(folder: Path, node_local: Path) -> Path:
-    """A copy of a prepared folder on this node's own disk, made by the first process that asks; the others wait for it.
-
-    Its name holds the manifest's digest: a dataset that was prepared anew is another one.
-    """
-    read_manifest(folder)
-    node_local.mkdir(parents=True, exist_ok=True)
-    copy = node_local / f"{folder.name}-{sha256_of(folder / MANIFEST)[:16]}"
-    with (node_local / f".{copy.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not copy.exists():
-            with tempfile.TemporaryDirectory(dir=node_local) as temporary:
-                shutil.copytree(folder, Path(temporary, copy.name))
-                Path(temporary, copy.name).rename(copy)
-    return copy
+    return moments([np.bincount(images[:, channel].reshape(-1), minlength=256) for channel in range(images.shape[1])])
 
 
 def open_split(folder: Path, split: str, limit: int | None = None) -> Split:
@@ -158,9 +99,7 @@ def open_split(folder: Path, split: str, limit: int | None = None) -> Split:
         UserError: a file is missing, cut, or not as long as the manifest says; or there are fewer samples than `limit`.
     """
     manifest = read_manifest(folder)
-    count = manifest.counts[split]
-    if limit is not None and limit > count:
-        raise UserError(f"workload.{split}_samples = {limit}: {manifest.dataset} has {count}; use at most that")
+    count, used = manifest.counts[split], check_limit(manifest, split, limit)
     arrays = []
     for name in (manifest.kind, "labels"):
         path = folder / f"{split}-{name}.npy"
@@ -170,5 +109,5 @@ def open_split(folder: Path, split: str, limit: int | None = None) -> Split:
             raise UserError(f"{path}: {error}; delete {folder} and run snakemake prepare") from None
         if len(array) != count:
             raise UserError(f"{path}: {len(array)} samples, the manifest says {count}; delete {folder}")
-        arrays.append(array if limit is None else array[:limit])
+        arrays.append(array[:used])
     return arrays[0], arrays[1]

@@ -1,4 +1,5 @@
-"""Batches: which samples each rank sees, and how they reach its device. Vectorised: no Python per sample.
+"""Batches: which samples each rank sees, and how they reach its device. Vectorised: no Python per sample, but for the
+decoding of packed images.
 
 Sharding is defined on global batches: batch k of an epoch is the same set of samples for every world size, and rank r
 takes the r-th of N equal parts of it. So N ranks x b samples train on exactly what one rank x N b samples would.
@@ -20,7 +21,10 @@ from torch.utils.data import Dataset as TorchDataset
 from dpscale.attempt import die_with_parent
 from dpscale.errors import UserError
 from dpscale.trial import Trial
-from dpscale.workloads.arrays import open_split, read_manifest
+from dpscale.workloads.arrays import open_split
+from dpscale.workloads.packed import PackedImages
+from dpscale.workloads.prepared import read_manifest
+from dpscale.workloads.samples import Rows
 
 PREFETCH_FACTOR = 2  # batches that each worker is ahead
 SHARED_MEMORY = Path("/dev/shm")  # where workers put them
@@ -53,13 +57,17 @@ def most_evaluation_batches(num_samples: int, batch_size: int, world_size: int) 
     return max(len(evaluation_indices(num_samples, batch_size, rank, world_size)) for rank in range(world_size))
 
 
-class _Arrays(TorchDataset):
-    """A whole batch per access: DataLoader hands over an array of indices instead of one."""
+class Arrays(TorchDataset):
+    """A whole batch per access: DataLoader hands over the indices of a batch instead of one."""
 
     def __init__(self, inputs: np.ndarray, labels: np.ndarray) -> None:
         self.inputs, self.labels = torch.from_numpy(inputs), torch.from_numpy(labels)
 
-    def __getitem__(self, indices: np.ndarray) -> Batch:
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: Rows) -> Batch:
+        _, indices = rows
         chosen = torch.from_numpy(indices)
         return self.inputs.index_select(0, chosen), self.labels.index_select(0, chosen)
 
@@ -74,8 +82,7 @@ class Loader:
 
     def __init__(
         self,
-        inputs: np.ndarray,
-        labels: np.ndarray,
+        samples: Arrays | PackedImages,
         *,
         mean: list[float],
         std: list[float],
@@ -84,8 +91,8 @@ class Loader:
         memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
         """`mean` and `std` of each channel of images, of values in [0, 1]; tokens have none."""
-        self.arrays = _Arrays(inputs, labels)
-        self.num_samples = len(labels)
+        self.samples = samples
+        self.num_samples = len(samples)
         self.device = device
         self.workers = workers
         self.memory_format = memory_format
@@ -96,13 +103,13 @@ class Loader:
         self.scale = (1 / (255 * torch.tensor(std))).reshape(shape).to(device)
         self.shift = (-torch.tensor(mean) / torch.tensor(std)).reshape(shape).to(device)
 
-    def batches(self, indices: list[np.ndarray]) -> Iterator[Batch]:
-        """One batch for each row of `indices`, in order."""
+    def batches(self, indices: list[np.ndarray], epochs: list[int] | None = None) -> Iterator[Batch]:
+        """One batch for each row of `indices`, in order. `epochs`: of each row, where samples differ from one to the next."""
         cuda = self.device.type == "cuda"
         loader = DataLoader(
-            self.arrays,
+            self.samples,
             batch_size=None,
-            sampler=indices,
+            sampler=list(zip(epochs or [0] * len(indices), indices, strict=True)),
             num_workers=self.workers,
             pin_memory=cuda,
             worker_init_fn=partial(_end_with_rank, os.getpid()),
@@ -138,12 +145,15 @@ def open_loader(trial: Trial, folder: Path, split: str, device: torch.device) ->
     """The loader of a prepared split, cut to the trial's number of samples."""
     manifest = read_manifest(folder)
     limit = trial.train_samples if split == "train" else trial.test_samples
-    inputs, labels = open_split(folder, split, limit)
+    samples = (
+        Arrays(*open_split(folder, split, limit))
+        if manifest.packing is None
+        else PackedImages(folder, split, limit, trial.seed)
+    )
     if trial.loader_workers and SHARED_MEMORY.exists():
-        check_shared_memory(trial, inputs[0].nbytes + labels[0].nbytes)
+        check_shared_memory(trial, sum(part.nbytes for part in samples[0, np.zeros(1, np.int64)]))
     return Loader(
-        inputs,
-        labels,
+        samples,
         mean=manifest.mean,
         std=manifest.std,
         device=device,
@@ -174,11 +184,12 @@ class TrainingStream:
 
     def batches(self, first_step: int, num_steps: int) -> Iterator[Batch]:
         """The batches of `num_steps` steps from `first_step` on, which is counted from the start of the training."""
-        trial, rows = self.trial, list[np.ndarray]()
+        trial, rows, epochs = self.trial, list[np.ndarray](), list[int]()
         while len(rows) < num_steps:
             epoch, offset = divmod(first_step + len(rows), self.steps_per_epoch)
             indices = training_indices(
                 self.loader.num_samples, trial.batch_size_per_rank, self.rank, trial.world_size, trial.seed, epoch
             )
             rows.extend(indices[offset : offset + num_steps - len(rows)])
-        return self.loader.batches(rows)
+            epochs.extend([epoch] * (len(rows) - len(epochs)))
+        return self.loader.batches(rows, epochs)

@@ -12,6 +12,7 @@ Kind = Literal["images", "tokens"]
 # inputs and labels: images (n, channels, height, width) uint8 and (n,) int64; or tokens (n, context) and (n, context),
 # the tokens that follow, both of any integer type
 Split = tuple[np.ndarray, np.ndarray]
+Rows = tuple[int, np.ndarray]  # (epoch, indices of the samples of one batch)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,17 @@
-"""What a dataset is: its samples, and how to make their arrays."""
+"""What a dataset is: its samples, and how to make their arrays or to pack their files."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.samples import Samples, Split
+
+if TYPE_CHECKING:
+    from dpscale.workloads.prepared import Manifest
 
 
 def as_many_as_asked(config: DatasetConfig) -> tuple[int, int]:
@@ -14,10 +21,12 @@ def as_many_as_asked(config: DatasetConfig) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """One row of DATASETS. What it says of its samples is known without reading a file."""
+    """One row of DATASETS, with `read` or `pack`. What it says of its samples is known without reading a file."""
 
     summary: str
     settings: tuple[str, ...] = ()  # keys of DatasetConfig that it reads; `source` is required where it is one
     samples: Callable[[DatasetConfig], Samples]
-    counts: Callable[[DatasetConfig], tuple[int, int]]  # (train, test)
-    read: Callable[[DatasetConfig], dict[str, Split]]  # {"train": ..., "test": ...}
+    # (train, test); None: known when it has been prepared, and so are the classes
+    counts: Callable[[DatasetConfig], tuple[int, int] | None]
+    read: Callable[[DatasetConfig], dict[str, Split]] | None = None  # {"train": ..., "test": ...}
+    pack: Callable[[DatasetConfig, Path], Manifest] | None = None  # makes the prepared folder of that path

@@ -6,7 +6,7 @@ import numpy as np
 
 from dpscale import own
 from dpscale.errors import UserError
-from dpscale.workloads.arrays import SPLITS
+from dpscale.workloads.prepared import SPLITS
 from dpscale.workloads.samples import Split
 
 

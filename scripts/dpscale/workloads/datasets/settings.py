@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from dpscale.typed import Count, Strict
+from dpscale.typed import Count, Flag, Strict
 
 Shape = Annotated[list[Count], Field(min_length=3, max_length=3)]
 Classes = Annotated[int, Field(ge=2)]
+Quality = Annotated[int, Field(ge=1, le=95)]  # above 95 libjpeg's files grow and look the same
 
 
 class DatasetConfig(Strict):
     """What a dataset is made from, or how. Prepared once into data_dir, then shared by all experiments."""
 
-    source: str | None = Field(None, description="folder of the files of mnist or fashion_mnist")
+    source: str | None = Field(
+        None, description="folder of the files of mnist or fashion_mnist, of ImageNet's, or of train and val images"
+    )
     train_samples: Count | None = Field(
         None, description="synthetic and synthetic_tokens: training samples to make; null = 10,000"
     )
@@ -25,6 +28,30 @@ class DatasetConfig(Strict):
     sample_shape: Shape | None = Field(
         None, description="synthetic: [channels, height, width] of its images; null = [1, 28, 28]"
     )
-    classes: Classes | None = Field(None, description="synthetic: its classes; null = 10")
+    classes: Classes | None = Field(
+        None,
+        description="synthetic: its classes; null = 10. imagenet: null = all 1,000, whose images are counted; fewer = a "
+        "part of it. image_folder: null = as many as there are",
+    )
     vocabulary: Classes | None = Field(None, description="synthetic_tokens: different tokens; null = 256")
     context: Count | None = Field(None, description="synthetic_tokens: tokens of a sample; null = 64")
+    crop: Count | None = Field(
+        None, description="imagenet and image_folder: height and width that a model sees; null = 224"
+    )
+    augment: Flag | None = Field(
+        None,
+        description="imagenet and image_folder: crop and flip training images at random; false = as in evaluation; null = "
+        "true",
+    )
+    short_side: Count | None = Field(
+        None,
+        description="imagenet and image_folder: larger images are resized to it when they are packed; null = bytes stay as "
+        "they are",
+    )
+    quality: Quality | None = Field(None, description="with short_side: of the resized JPEGs; null = 90")
+
+    @model_validator(mode="after")
+    def _quality_of_what_is_resized(self) -> DatasetConfig:
+        if self.quality is not None and self.short_side is None:
+            raise ValueError("quality goes with short_side: without it no image is encoded again; remove it")
+        return self
