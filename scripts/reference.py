@@ -156,8 +156,9 @@ def models() -> str:
 def datasets() -> str:
     def cells(row: Dataset) -> Row:
         usual = row.samples(DatasetConfig())
+        classes = "as found" if row.counts(DatasetConfig()) is None else str(usual.classes)
         settings = ", ".join(f"`{key}`" for key in row.settings)
-        return row.summary, str(usual), str(usual.classes), settings or "none"
+        return row.summary, str(usual), classes, settings or "none"
 
     header = ("name", "what it is", "samples", "classes", "settings")
     return table(header, [(f"`{name}`", *cells(row)) for name, row in DATASETS.items()])

@@ -33,10 +33,10 @@ from dpscale.errors import ConfigError, UserError
 from dpscale.evaluation import evaluate
 from dpscale.plan import plan_trials
 from dpscale.training import Training
-from dpscale.workloads import packing
-from dpscale.workloads.datasets import DATASETS, image_folder, imagenet
+from dpscale.workloads import ilsvrc, packing
+from dpscale.workloads.datasets import DATASETS, imagenet
 from dpscale.workloads.datasets.settings import DatasetConfig
-from dpscale.workloads.image_files import ImageFile
+from dpscale.workloads.image_files import Found, ImageFile, find
 from dpscale.workloads.images import AREA, ASPECT, random_box
 from dpscale.workloads.loading import TrainingStream, open_loader, training_indices
 from dpscale.workloads.packed import PackedImages
@@ -63,15 +63,12 @@ def tars(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return images.archives(tree, tmp_path_factory.mktemp("tars") / "ILSVRC2012")
 
 
-def found(dataset: str, source: Path, **more: Any) -> tuple[list[str], dict[str, list[ImageFile]]]:
-    return {"imagenet": imagenet, "image_folder": image_folder}[dataset].find(
-        DatasetConfig(source=str(source), **({"classes": 3} if dataset == "imagenet" else {}) | more)
-    )
+def found(dataset: str, source: Path, expected: int = 3, counts: dict[str, int] | None = None) -> Found:
+    return find(source, None) if dataset == "image_folder" else ilsvrc.find(source, expected, counts)
 
 
 def packed(source: Path, folder: Path, packing_: Packing = AS_THEY_ARE, crop: int = CROP) -> Manifest:
-    classes, splits = found("image_folder", source)
-    return packing.pack(folder, "image_folder", (3, crop, crop), classes, splits, packing_)
+    return packing.pack(folder, "image_folder", (3, crop, crop), find(source, None), packing_)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +143,7 @@ def test_folders_that_do_not_fit_together_are_refused(tree, tmp_path, dataset, c
 
 def test_another_number_of_classes_than_the_config_says_is_refused(tree):
     with pytest.raises(UserError, match=r"train: 3 class folders, but datasets\.image_folder\.classes = 4"):
-        found("image_folder", tree, classes=4)
+        find(tree, 4)
 
 
 # ImageNet
@@ -196,7 +193,7 @@ def test_a_missing_archive_is_named_with_all_that_is_to_be_put_there(tars, tmp_p
     assert text.startswith(f"datasets.imagenet.source = '{tmp_path / 'source'}': holds no ")
     assert name in text.splitlines()[0]
     assert "https://image-net.org" in text
-    assert all(archive in text for archive in (imagenet.TRAIN, imagenet.VAL, f"{imagenet.DEVKIT}.tar.gz"))
+    assert all(archive in text for archive in (ilsvrc.TRAIN, ilsvrc.VAL, f"{ilsvrc.DEVKIT}.tar.gz"))
 
 
 @pytest.mark.parametrize("name", ["ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"])
@@ -218,20 +215,19 @@ def test_a_devkit_of_other_images_is_refused(tree, tmp_path):
 
 def test_a_devkit_of_other_classes_is_refused(tree, tmp_path):
     source = layout("flat val", tree, tree, tmp_path / "source")
-    (source / imagenet.DEVKIT / imagenet.GROUND_TRUTH).write_text("1\n1\n2\n2\n1\n2\n")
+    (source / ilsvrc.DEVKIT / ilsvrc.GROUND_TRUTH).write_text("1\n1\n2\n2\n1\n2\n")
     with pytest.raises(UserError, match=r"ILSVRC2012_devkit_t12: other classes .*: it lacks n01440764 \(1\)"):
         found("imagenet", source)
 
 
 def test_a_part_of_imagenet_must_be_called_one(tars):
     with pytest.raises(UserError, match=r"of 3 classes, 1000 expected; .*datasets\.imagenet\.classes: 3"):
-        found("imagenet", tars, classes=None)
+        found("imagenet", tars, expected=1000)
 
 
-def test_the_images_of_all_classes_are_counted(tars, monkeypatch):
-    monkeypatch.setattr(imagenet, "CLASSES", 3)
-    with pytest.raises(UserError, match="18 train images of 1,281,167, 6 test images of 50,000; copy what is missing"):
-        found("imagenet", tars, classes=None)
+def test_images_are_counted(tars):
+    with pytest.raises(UserError, match=r"18 train images of 1,281,167, 6 test images of 50,000; copy what is missing"):
+        found("imagenet", tars, counts=imagenet.COUNTS)
 
 
 # The plan

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from dpscale.errors import UserError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")  # as torchvision's ImageFolder
+TEST_FOLDERS = ("val", "test")
 NAMES_SHOWN = 5
 
 
@@ -35,6 +36,39 @@ class ImageFile(NamedTuple):
         if self.size is not None and len(content) < self.size:
             raise OSError(f"the archive ends after {len(content)} of its {self.size} bytes")
         return content
+
+
+class Found(NamedTuple):
+    """The images of a dataset."""
+
+    classes: list[str]  # in the order of their labels, which is that of their names
+    splits: dict[str, list[ImageFile]]
+
+
+def find(source: Path, expected: int | None) -> Found:
+    """The images in train/<class>/ and val/<class>/ or test/<class>/.
+
+    Args:
+        expected: how many classes there are; None: as many as there are.
+
+    Raises:
+        UserError: the folders are not as above, their classes differ, or there are others than expected.
+    """
+    train, test = source / "train", next((source / name for name in TEST_FOLDERS if (source / name).is_dir()), None)
+    if not train.is_dir() or test is None:
+        raise UserError(
+            f"datasets.image_folder.source = {str(source)!r}: needs train/<class>/ and val/<class>/ or test/<class>/ with "
+            "images; give the folder above them"
+        )
+    classes = class_folders(train)
+    if expected not in (None, len(classes)):
+        raise UserError(
+            f"{train}: {len(classes)} class folders, but datasets.image_folder.classes = {expected}; make them agree, or "
+            "leave the key out"
+        )
+    if len(classes) == 1:
+        raise UserError(f"{train}: one class, {classes[0]}; give it two or more, or there is nothing to tell apart")
+    return Found(classes, {"train": in_class_folders(train, classes), "test": in_class_folders(test, classes)})
 
 
 def is_image(name: str) -> bool:

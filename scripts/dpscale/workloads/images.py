@@ -1,20 +1,26 @@
-"""Encoded images -> pixels: decoded no further than the part and the size that is asked for."""
+"""Encoded images -> pixels: decoded no further than the size that is asked for.
+
+JPEGs by simplejpeg, whose libjpeg-turbo writes straight into an array; whatever else Pillow knows, by Pillow.
+"""
 
 from __future__ import annotations
 
 import io
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
 
 RESIZED_PER_CROP = 256 / 224  # evaluation as usual: the short side becomes 256, of which the middle 224 are seen
 AREA = (0.08, 1.0)  # of an image, that a random crop keeps (Szegedy et al., "Going deeper with convolutions", 2015)
 ASPECT = (3 / 4, 4 / 3)  # its width / height
+HALVED_DOWN_TO = 2  # times what is needed: the rest is resized with antialiasing
 TRIES = 10  # as torchvision's RandomResizedCrop
 
 
@@ -56,34 +62,63 @@ def random_box(width: int, height: int, generator: np.random.Generator) -> Box:
     return Box(left, top, part_width, part_height)
 
 
-def seen(content: bytes, choose: Callable[[int, int], Box], side: int) -> np.ndarray:
-    """The part that `choose` picks of (width, height), resized: (side, side, 3) uint8.
+def size_of(content: bytes) -> tuple[int, int]:
+    """(width, height). Raises OSError: of no known format."""
+    import simplejpeg
+
+    with suppress(ValueError):
+        height, width, _, _ = simplejpeg.decode_jpeg_header(content)
+        return width, height
+    return opened(content).size
+
+
+def decoded(content: bytes, least_width: int = 0, least_height: int = 0) -> np.ndarray:
+    """An image (height, width, 3) uint8. A JPEG comes at a half of its size or less, if that is no less than asked for.
+
+    What is no JPEG, or one that libjpeg warns of, is Pillow's to decode or to refuse, as it is for torchvision's ImageFolder.
+
+    Raises:
+        OSError: it can't be decoded.
+    """
+    import simplejpeg
+
+    with suppress(ValueError):
+        if simplejpeg.decode_jpeg_header(content)[2] != "CMYK":
+            return simplejpeg.decode_jpeg(content, "RGB", min_width=least_width, min_height=least_height, min_factor=2)
+    return np.array(opened(content).convert("RGB"))
+
+
+def seen(content: bytes, choose: Callable[[int, int], Box], side: int) -> torch.Tensor:
+    """The part that `choose` picks of (width, height), resized: (3, side, side) uint8.
 
     Raises:
         OSError: the image can't be decoded.
     """
-    from PIL import Image
+    import torch
+    from torch.nn.functional import interpolate
 
-    image = opened(content)
-    width, height = image.size
+    width, height = size_of(content)
     box = choose(width, height)
-    _halve(image, 2 * side * width / box.width, 2 * side * height / box.height)
-    across, down = image.width / width, image.height / height
-    part = (box.left * across, box.top * down, (box.left + box.width) * across, (box.top + box.height) * down)
-    return np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR, box=part))
+    least = HALVED_DOWN_TO * side
+    pixels = decoded(content, math.ceil(least * width / box.width), math.ceil(least * height / box.height))
+    across, down = pixels.shape[1] / width, pixels.shape[0] / height
+    left, top = round(box.left * across), round(box.top * down)
+    right, bottom = (
+        max(left + 1, round((box.left + box.width) * across)),
+        max(top + 1, round((box.top + box.height) * down)),
+    )
+    part = torch.from_numpy(pixels[top:bottom, left:right]).permute(2, 0, 1)
+    if part.shape[1:] == (side, side):
+        return part
+    return interpolate(part[None], (side, side), mode="bilinear", antialias=True)[0]
 
 
-def shrunk(image: Image.Image, short_side: int) -> Image.Image:
+def shrunk(content: bytes, short_side: int) -> Image.Image:
     """The image as RGB, its short side `short_side` pixels long."""
     from PIL import Image
 
-    width, height = image.size
+    width, height = size_of(content)
     scale = short_side / min(width, height)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    _halve(image, 2 * size[0], 2 * size[1])
-    return image.convert("RGB").resize(size, Image.Resampling.BILINEAR)
-
-
-def _halve(image: Image.Image, width: float, height: float) -> None:
-    """Let a JPEG be decoded at a half, a quarter or an eighth of its size, if that is no less than asked for."""
-    image.draft("RGB", (math.ceil(width), math.ceil(height)))
+    pixels = decoded(content, HALVED_DOWN_TO * size[0], HALVED_DOWN_TO * size[1])
+    return Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR)

@@ -56,10 +56,12 @@ class PackedImages(TorchDataset):
         """
         epoch, indices = rows
         places = indices * self.count // self.used
-        images = np.empty((len(places), self.side, self.side, 3), np.uint8)
+        images = torch.empty(
+            (len(places), 3, self.side, self.side), dtype=torch.uint8, memory_format=torch.channels_last
+        )
         for image, place in zip(images, places.tolist(), strict=True):
-            image[:] = self._seen(epoch, place)
-        return torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(np.array(self.labels[places]))
+            image.copy_(self._seen(epoch, place))
+        return images, torch.from_numpy(np.array(self.labels[places]))
 
     def encoded(self, place: int) -> bytes:
         """An image as it is stored, by its place in the whole split. Raises OSError: it can't be read."""
@@ -69,7 +71,7 @@ class PackedImages(TorchDataset):
         start, size = self.spans[place].tolist()
         return os.pread(self.descriptors[number], size, start)
 
-    def _seen(self, epoch: int, place: int) -> np.ndarray:
+    def _seen(self, epoch: int, place: int) -> torch.Tensor:
         generator = np.random.default_rng((self.seed, epoch, place)) if self.at_random else None
         choose = central_box if generator is None else partial(random_box, generator=generator)
         try:
@@ -79,7 +81,7 @@ class PackedImages(TorchDataset):
             raise UserError(
                 f"{path}: {self.split} image {place} can't be read ({error}); delete {self.folder} and run snakemake prepare"
             ) from error
-        return image if generator is None or generator.random() < 0.5 else image[:, ::-1]
+        return image if generator is None or generator.random() < 0.5 else image.flip(-1)
 
     def _check_sizes(self) -> None:
         for first in range(0, self.count, self.images_per_file):

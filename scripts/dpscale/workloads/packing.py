@@ -36,14 +36,13 @@ import numpy as np
 from dpscale.attempt import die_with_parent
 from dpscale.errors import UserError
 from dpscale.monitor import usable_cpus
-from dpscale.workloads.image_files import ImageFile
-from dpscale.workloads.images import opened, shrunk
+from dpscale.workloads.image_files import Found, ImageFile
+from dpscale.workloads.images import decoded, shrunk, size_of
 from dpscale.workloads.prepared import FORMAT_VERSION, Manifest, Packing, moments, packed_file, put_in_place, sha256_of
 
 IMAGES_PER_FILE = 4096  # of ImageNet's: 450 MB as they are, 130 MB with short side 256
 AGAIN = "run it again: files that are done stay"
 SOURCE, FACTS, CLASSES = "source", "packing.json", "classes.txt"
-Splits = dict[str, list[ImageFile]]
 Unreadable = tuple[str, str]  # (image, why)
 
 
@@ -60,20 +59,18 @@ class Part:
         return f"{self.name}.json"
 
 
-def pack(
-    folder: Path, dataset: str, sample_shape: tuple[int, ...], classes: list[str], splits: Splits, packing: Packing
-) -> Manifest:
+def pack(folder: Path, dataset: str, sample_shape: tuple[int, ...], found: Found, packing: Packing) -> Manifest:
     """Pack the images and write the manifest last. The folder appears under its name only when it is whole.
 
     Raises:
         UserError: images can't be read, all of which are named; another process is at it; or files can't be written.
     """
-    source = _digest_of(classes, splits, packing)
+    source = _digest_of(found, packing)
     with _working_folder(folder, source) as working:
         if not (working / FACTS).exists():
-            parts = {split: _parts(split, images, packing.images_per_file) for split, images in splits.items()}
+            parts = {split: _parts(split, images, packing.images_per_file) for split, images in found.splits.items()}
             _pack_all(working, [part for of_split in parts.values() for part in of_split], packing)
-            _write(working / FACTS, json.dumps(_finish(working, classes, parts)))
+            _write(working / FACTS, json.dumps(_finish(working, found.classes, parts)))
         for report in working.glob("*.images.json"):
             report.unlink()
         facts = json.loads((working / FACTS).read_text())
@@ -82,8 +79,8 @@ def pack(
             dataset=dataset,
             kind="images",
             sample_shape=list(sample_shape),
-            classes=len(classes),
-            counts={split: len(images) for split, images in splits.items()},
+            classes=len(found.classes),
+            counts={split: len(images) for split, images in found.splits.items()},
             mean=facts["mean"],
             std=facts["std"],
             packing=packing,
@@ -94,11 +91,11 @@ def pack(
     return manifest
 
 
-def _digest_of(classes: list[str], splits: Splits, packing: Packing) -> str:
+def _digest_of(found: Found, packing: Packing) -> str:
     """Of all that decides the packed files: which images, and how they are packed."""
-    how = [FORMAT_VERSION, packing.images_per_file, packing.short_side, packing.quality, classes]
+    how = [FORMAT_VERSION, packing.images_per_file, packing.short_side, packing.quality, found.classes]
     digest = hashlib.sha256(json.dumps(how).encode())
-    for split, images in splits.items():
+    for split, images in found.splits.items():
         digest.update(split.encode())
         for image in images:
             digest.update(repr(tuple(image)).encode())
@@ -220,15 +217,14 @@ def _pack_part(working: Path, part: Part, packing: Packing) -> list[Unreadable]:
 
 
 def packed(content: bytes, packing: Packing) -> tuple[bytes, np.ndarray]:
-    """(the image as it is stored, how often each value is in it: (3, 256)). The whole image is decoded: it can be."""
-    image = opened(content)
-    if packing.short_side is None or min(image.size) <= packing.short_side:
-        rgb = image.convert("RGB")
-    else:
-        rgb, buffer = shrunk(image, packing.short_side), io.BytesIO()
-        rgb.save(buffer, "JPEG", quality=packing.quality)
+    """(the image as it is stored, how often each value is in it: (3, 256)). What is stored can be decoded."""
+    from PIL import Image
+
+    if packing.short_side is not None and min(size_of(content)) > packing.short_side:
+        buffer = io.BytesIO()
+        shrunk(content, packing.short_side).save(buffer, "JPEG", quality=packing.quality)
         content = buffer.getvalue()
-    return content, np.reshape(rgb.histogram(), (3, 256))
+    return content, np.reshape(Image.fromarray(decoded(content)).histogram(), (3, 256))
 
 
 def _finish(working: Path, classes: list[str], parts: dict[str, list[Part]]) -> dict[str, Any]:

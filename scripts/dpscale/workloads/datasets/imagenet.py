@@ -1,151 +1,36 @@
-"""ImageNet of ILSVRC 2012, from the user's own archives: its licence lets nobody else hand them out.
-
-Read as they are, without unpacking: an image is a range of bytes in an archive. Or from what others have unpacked.
-"""
+"""ImageNet of ILSVRC 2012 (Russakovsky et al., "ImageNet large scale visual recognition challenge", 2015)."""
 
 from __future__ import annotations
 
-import io
-import re
-import tarfile
-import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dpscale.errors import UserError
 from dpscale.workloads.datasets.base import Dataset
-from dpscale.workloads.datasets.image_folder import SETTINGS, pack_as_asked, samples_of
+from dpscale.workloads.datasets.image_folder import SETTINGS, packed_as_asked, samples_of
 from dpscale.workloads.datasets.settings import DatasetConfig
-from dpscale.workloads.image_files import (
-    ImageFile,
-    check_classes,
-    class_folders,
-    in_class_folders,
-    is_image,
-    members_of,
-)
-from dpscale.workloads.prepared import Manifest
+
+if TYPE_CHECKING:
+    from dpscale.workloads.prepared import Manifest
 
 CLASSES = 1000
-COUNTS = {"train": 1_281_167, "test": 50_000}  # Russakovsky et al., "ImageNet large scale visual recognition challenge"
-TRAIN, VAL, DEVKIT = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12"
-META, GROUND_TRUTH = "data/meta.mat", "data/ILSVRC2012_validation_ground_truth.txt"
-WHERE_FROM = f"""\
-ImageNet is not downloaded: its licence is between you and https://image-net.org. Put into that folder
-  {TRAIN}, or train/ with a folder of images for each class (n01440764, ...)
-  {VAL}, or val/ with its images in a folder for each class, or all in one
-  {DEVKIT}.tar.gz, unless val/ has a folder for each class"""
+COUNTS = {"train": 1_281_167, "test": 50_000}
 
 
-def find(config: DatasetConfig) -> tuple[list[str], dict[str, list[ImageFile]]]:
-    """(classes: WordNet's numbers of synsets, sorted; images of each split).
-
-    Raises:
-        UserError: files are missing, cut, or contradict each other; or it is not ImageNet as a whole, and
-            `classes` does not say so.
-    """
-    source = Path(config.source or "")
-    classes, train = _training_images(source)
-    expected = config.classes or CLASSES
-    if len(classes) != expected:
-        raise UserError(
-            f"{source}: training images of {len(classes)} classes, {expected} expected; complete them, or say of a part: "
-            f"datasets.imagenet.classes: {len(classes)}"
-        )
-    splits = {"train": train, "test": _validation_images(source, classes)}
-    found = {split: len(images) for split, images in splits.items()}
-    if expected == CLASSES and found != COUNTS:
-        counted = ", ".join(f"{found[split]:,} {split} images of {COUNTS[split]:,}" for split in COUNTS)
-        raise UserError(f"{source}: {counted}; copy what is missing, or take a part of it as dataset: image_folder")
-    return classes, splits
-
-
-def _missing(source: Path, what: str) -> UserError:
-    return UserError(f"datasets.imagenet.source = {str(source)!r}: holds no {what}.\n{WHERE_FROM}")
-
-
-def _training_images(source: Path) -> tuple[list[str], list[ImageFile]]:
-    folder, archive = source / "train", source / TRAIN
-    if folder.is_dir():
-        classes = class_folders(folder)
-        return classes, in_class_folders(folder, classes)
-    if not archive.is_file():
-        raise _missing(source, f"train/ and no {TRAIN}")
-    tars = sorted((name.removesuffix(".tar"), start, size) for name, start, size in members_of(archive))
-    images = []
-    for label, (_, tar_start, tar_size) in enumerate(tars):
-        members = sorted(members_of(archive, tar_start, tar_start + tar_size))
-        images += [ImageFile(label, str(archive), start, size, name) for name, start, size in members]
-    return [name for name, _, _ in tars], images
-
-
-def _validation_images(source: Path, classes: list[str]) -> list[ImageFile]:
-    folder, archive = source / "val", source / VAL
-    if folder.is_dir():
-        flat = sorted(path.name for path in folder.iterdir() if path.is_file() and is_image(path.name))
-        if not flat:
-            return in_class_folders(folder, classes)
-        labels = _labels_by_devkit(source, classes, flat, folder)
-        return [ImageFile(label, str(folder / name)) for label, name in zip(labels, flat, strict=True)]
-    if not archive.is_file():
-        raise _missing(source, f"val/ and no {VAL}")
-    members = sorted(members_of(archive))
-    labels = _labels_by_devkit(source, classes, [name for name, _, _ in members], archive)
-    return [
-        ImageFile(label, str(archive), start, size, name)
-        for label, (name, start, size) in zip(labels, members, strict=True)
-    ]
-
-
-def _labels_by_devkit(source: Path, classes: list[str], names: list[str], place: Path) -> list[int]:
-    """Of validation images, by the numbers in their names."""
-    truth = _ground_truth(source)
-    check_classes(f"{source / DEVKIT}", set(truth), classes)
-    numbers = [int(found[1]) for name in names if (found := re.fullmatch(r"ILSVRC2012_val_(\d{8})\.JPEG", name))]
-    if numbers != list(range(1, len(truth) + 1)) or len(numbers) != len(names):
-        raise UserError(
-            f"{place}: {len(names):,} images, expected are ILSVRC2012_val_00000001.JPEG to ILSVRC2012_val_{len(truth):08}."
-            "JPEG, for which the devkit has labels; copy them again"
-        )
-    label_of = {name: label for label, name in enumerate(classes)}
-    return [label_of[wnid] for wnid in truth]
-
-
-def _ground_truth(source: Path) -> list[str]:
-    """The class of each validation image, in the order of their numbers."""
-    from scipy.io import loadmat
-
-    folder, archive = source / DEVKIT, source / f"{DEVKIT}.tar.gz"
-    try:
-        if folder.is_dir():
-            meta, truth = ((folder / name).read_bytes() for name in (META, GROUND_TRUTH))
-        elif archive.is_file():
-            with tarfile.open(archive, "r:gz") as tar:
-                meta, truth = (_content(tar, f"{DEVKIT}/{name}") for name in (META, GROUND_TRUTH))
-        else:
-            raise _missing(source, f"{DEVKIT}.tar.gz, and its validation images are not in a folder for each class")
-        synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
-        wnids = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in synsets if synset["num_children"] == 0}
-        return [wnids[int(line)] for line in truth.split()]
-    except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError, TypeError) as error:
-        raise UserError(f"{source}: its {DEVKIT} is not whole ({error}); copy it again") from None
-
-
-def _content(tar: tarfile.TarFile, name: str) -> bytes:
-    file = tar.extractfile(name)
-    if file is None:
-        raise tarfile.ReadError(f"{name} is no file")
-    return file.read()
+def is_whole(config: DatasetConfig) -> bool:
+    return config.classes in (None, CLASSES)
 
 
 def _pack(config: DatasetConfig, folder: Path) -> Manifest:
-    classes, splits = find(config)
-    return pack_as_asked(folder, "imagenet", classes, splits, config)
+    from dpscale.workloads.ilsvrc import find
+
+    found = find(Path(config.source or ""), config.classes or CLASSES, COUNTS if is_whole(config) else None)
+    return packed_as_asked(folder, "imagenet", found, config)
 
 
 ROW = Dataset(
     summary="ImageNet of ILSVRC 2012, from your own archives or what you have unpacked",
     settings=SETTINGS,
     samples=lambda config: samples_of(config, config.classes or CLASSES),
-    counts=lambda config: (COUNTS["train"], COUNTS["test"]) if config.classes in (None, CLASSES) else None,
+    counts=lambda config: (COUNTS["train"], COUNTS["test"]) if is_whole(config) else None,
     pack=_pack,
 )
