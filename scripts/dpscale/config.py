@@ -32,6 +32,7 @@ RESERVED_NAMES = {
     "all",
     "bench",
     "collect",
+    "fetch_dataset",
     "figures",
     "largest_batch",
     "plan",
