@@ -31,6 +31,9 @@ def main() -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"{args.out}: {error}; mend that and run the same command again", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     for name, origin in origins.items():

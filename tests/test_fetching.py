@@ -35,6 +35,12 @@ FILES = {name: np.random.default_rng(seed).bytes(200_000) for seed, name in enum
 BAD = [folder for folder in FOLDERS if folder not in ("good", "again")]
 
 
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is asked directly where the internet is reached by a proxy."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Mirrors]:
     with served(FILES) as mirrors:
@@ -134,6 +140,11 @@ def test_after_a_bad_mirror_the_next_one_is_taken(mirrors, tmp_path, bad):
     origins = fetched(mirrors, tmp_path, first, mirrors["good"])
     assert set(origins.values()) == {f"{mirrors['good']}{name}" for name in FILES}
     assert visible(tmp_path).keys() == {*FILES, RECEIPT}
+
+
+def test_a_mirror_that_failed_is_asked_last_for_the_other_files(mirrors, tmp_path):
+    fetched(mirrors, tmp_path, mirrors["404"], mirrors["good"])
+    assert mirrors.asked == ["404/images.gz"] * 2 + ["good/images.gz", "good/labels.gz"]
 
 
 @pytest.mark.parametrize(
@@ -305,6 +316,14 @@ def test_a_dataset_that_is_not_published_is_refused(tmp_path):
     assert done.returncode == 1
     assert "no public files of 'digits' are known; valid: mnist, fashion_mnist, cifar10, cifar100" in done.stderr
     assert not (tmp_path / "digits").exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "data").write_text("no folder")
+    done = run_fetch("mnist", f"--out={tmp_path}/data/mnist")
+    assert done.returncode == 1
+    assert "data/mnist: " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # As a rule

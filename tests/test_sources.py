@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dpscale.errors import UserError
+from dpscale.workloads.datasets.base import RECEIPT
 from dpscale.workloads.datasets.sources import read_files
 
 CONTENT = {"images": np.random.default_rng(0).bytes(5000), "labels": b"0123456789" * 30}
@@ -172,6 +173,12 @@ def test_a_file_that_is_missing_is_named_and_all_are_listed(tmp_path, kind):
     source = KINDS[kind](tmp_path / f"source.{kind}", {"images": b"", "other": b""})
     with pytest.raises(UserError, match=rf"{source}: holds no labels, plain or as \.gz; .* consists of images, labels"):
         contents(source)
+
+
+def test_a_fetched_file_that_was_deleted_is_fetched_again_with_its_folder(tmp_path):
+    folder_of(tmp_path, {"images": b"", RECEIPT: b"{}"})
+    with pytest.raises(UserError, match=r"holds no labels, .*; delete this folder to have them fetched again"):
+        contents(tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

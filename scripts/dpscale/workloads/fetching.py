@@ -45,15 +45,17 @@ def fetch(dataset: str, published: Published, folder: Path, mirrors: Sequence[st
         missing = {name: sha256 for name, sha256 in published.sha256.items() if not _is(folder / name, sha256)}
         origins = {name: WAS_THERE for name in published.sha256 if name not in missing}
         silent = _silent(mirrors) if missing else {}
+        failed: set[str] = set()
         for name, sha256 in missing.items():
             refusals = {}
-            for mirror in mirrors:
+            for mirror in sorted(mirrors, key=failed.__contains__):  # as given, but last what failed before
                 refusal = silent.get(mirror) or _download(f"{mirror}{name}", sha256, drafts / name)
                 if refusal is None:
                     (drafts / name).replace(folder / name)
                     origins[name] = f"{mirror}{name}"
                     break
                 refusals[f"{mirror}{name}"] = refusal
+                failed.add(mirror)
             else:
                 still_missing = {name: sha256 for name, sha256 in missing.items() if name not in origins}
                 raise UserError(_by_hand(dataset, folder, refusals, still_missing))

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from dpscale.errors import UserError
+from dpscale.workloads.datasets.base import RECEIPT
 
 # what a cut or broken file ends in; RuntimeError: a zip that asks for a password
 UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile)
@@ -66,8 +67,9 @@ def read_files(source: str | Path | None, names: Sequence[str], archive: str | N
         raise UserError(f"{source}: can't be read to its end ({error}); copy it again") from None
     if missing := [name for name in names if not {name, f"{name}.gz"} & found.keys()]:
         published = f", or {archive}" if archive else ""
+        remedy = "; delete this folder to have them fetched again" if (source / RECEIPT).is_file() else ""
         raise UserError(
-            f"{source}: holds no {missing[0]}, plain or as .gz; the dataset consists of {', '.join(names)}{published}"
+            f"{source}: holds no {missing[0]}, plain or as .gz; the dataset consists of {', '.join(names)}{published}{remedy}"
         )
     separator = "/" if source.is_dir() else ": "
     return {name: _plain(f"{source}{separator}", found.get(name) or found[f"{name}.gz"]) for name in names}
