@@ -98,10 +98,8 @@ def _silent(mirrors: Sequence[str]) -> dict[str, str]:
         except requests.RequestException as error:
             asked[mirror].set_result(_reason(error))
 
-    for mirror in mirrors:
-        Thread(
-            target=ask, args=[mirror], daemon=True
-        ).start()  # one that hangs in a look-up can't be stopped, only left
+    for mirror in asked:
+        Thread(target=ask, args=[mirror], daemon=True).start()  # a look-up that hangs can't be stopped, only left
     wait(asked.values(), timeout=SILENCE_S)
     reasons = {
         mirror: answer.result() if answer.done() else f"no answer within {SILENCE_S:g} s"
