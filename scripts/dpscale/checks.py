@@ -50,7 +50,7 @@ def averages_gradients(trial: Trial, stream: TrainingStream, world: World) -> No
 
     plain = Training(replace(small, strategy="single", base="single", options={}), stream.samples, world)
     before = [weight.clone() for weight in plain.weights()]
-    plain.model.eval()
+    plain.replica.model.eval()
     plain.gradients_of((inputs, labels))
     for parameter in plain.plain_model.parameters():
         if world.size > 1 and parameter.grad is not None:
@@ -60,7 +60,7 @@ def averages_gradients(trial: Trial, stream: TrainingStream, world: World) -> No
     del plain
 
     rehearsed = Training(small, stream.samples, world)
-    rehearsed.model.eval()
+    rehearsed.replica.model.eval()
     rehearsed.gradients_of((inputs, labels))
     rehearsed.update()
     rehearsed.become_one()

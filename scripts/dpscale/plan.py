@@ -91,6 +91,8 @@ def _dataset_problems(datasets: dict[str, DatasetConfig]) -> Iterator[str]:
                 takes = f"takes {', '.join(row.settings)} only" if row.settings else "takes no settings"
                 part = f"; workload.{key} uses a part of it" if key in ("train_samples", "test_samples") else ""
                 yield f"datasets.{name}.{key} = {value!r}: {name} {takes}; remove this key{part}"
+        if settings.source is not None and settings.mirrors is not None:
+            yield f"datasets.{name}.mirrors: nothing is fetched where source is given; remove one of the two"
 
 
 def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
@@ -119,16 +121,17 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
         yield from _option_problems(MODELS[workload.model].options, workload.model_options, f"{place}.model_options")
     if workload.dataset in DATASETS:
         settings = datasets.get(workload.dataset, DatasetConfig())
-        if "source" in DATASETS[workload.dataset].settings and settings.source is None:
+        row = DATASETS[workload.dataset]
+        if "source" in row.settings and row.published is None and settings.source is None:
             yield f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source"
-        counts = DATASETS[workload.dataset].counts(settings) or (None, None)
+        counts = row.counts(settings) or (None, None)
         for split, limit, count in zip(
             ("train", "test"), (workload.train_samples, workload.test_samples), counts, strict=True
         ):
             if limit is not None and count is not None and limit > count:
                 yield f"{place}.{split}_samples = {limit}: {workload.dataset} has {count}; use at most that"
         if workload.model in MODELS:
-            yield from _misfit(place, workload, DATASETS[workload.dataset].samples(settings))
+            yield from _misfit(place, workload, row.samples(settings))
     if workload.optimizer.momentum is not None and workload.optimizer.name != "sgd":
         yield f"{place}.optimizer.momentum = {workload.optimizer.momentum}: only sgd has it; remove it or use name: sgd"
 
@@ -168,8 +171,9 @@ def _variant_problems(
         own = yield from _topologies(f"{place}.topologies", variant.topologies)
     if own and not any(_applies(row, topology) for topology in own):
         yield f"{place}: {base} applies to none of the topologies {', '.join(map(str, own))}; {_applies_to(row)}"
-    yield from _precision_problems(place, base, row, variant, experiment)
     applied = {topology for topology in own if _applies(row, topology)}
+    yield from _precision_problems(place, base, row, variant, experiment)
+    yield from _refusals(place, row, variant, experiment, applied)
     launchers = _launchers(experiment, variant, row)
     if not launchers:
         yield f"{place}: {base} is started by {' or '.join(row.launchers or ())} only; add it to launchers"
@@ -205,20 +209,26 @@ def _precision_problems(
     model = MODELS.get(experiment.workload.model)
     if _of(variant.channels_last, experiment.channels_last) and model is not None and model.takes != "images":
         yield f"{place}.channels_last = True: model {experiment.workload.model!r} takes no images; remove it"
-    if variant.options.keys() <= row.options.model_fields.keys():
-        try:
-            options = validated(row.options, variant.options, place)
-        except ConfigError:
-            return  # already said
-        asked = Asked(
-            device=device,
-            precision=precision,
-            optimizer=experiment.workload.optimizer.name,
-            compile=_of(variant.compile, experiment.compile),
-            channels_last=_of(variant.channels_last, experiment.channels_last),
-        )
-        if refusal := row.refuses(options, asked):
-            yield f"{place}: {refusal}"
+
+
+def _refusals(
+    place: str, row: Strategy, variant: StrategyConfig, experiment: ExperimentConfig, topologies: set[Topology]
+) -> Iterator[str]:
+    """What the row itself refuses of a well-formed variant that runs on these topologies."""
+    try:
+        options = validated(row.options, variant.options, place)
+    except ConfigError:
+        return  # already said
+    asked = Asked(
+        device=experiment.device,
+        precision=variant.precision or experiment.precision,
+        optimizer=experiment.workload.optimizer.name,
+        compile=_of(variant.compile, experiment.compile),
+        channels_last=_of(variant.channels_last, experiment.channels_last),
+        fewest_devices=min((topology.devices for topology in topologies), default=row.min_devices),
+    )
+    if refusal := row.refuses(options, asked):
+        yield f"{place}: {refusal}"
 
 
 def _of(own: bool | None, experiments: bool) -> bool:

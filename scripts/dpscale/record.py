@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpscale.errors import UserError
+from dpscale.phases import PHASE_COLUMNS
 from dpscale.trial import Trial
 from dpscale.workloads.prepared import sha256_of
 
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 # 3: evaluations count predictions, of which a sequence of tokens has many; trials whose batch a search found
 FORMAT_VERSION = 3
 RECORD, STEPS = "record.json", "steps.parquet"
-
-# A step's time is split at four marks; each phase ends where the next begins, so they add up to the step.
-PHASES = ("data_wait", "forward", "backward", "optimizer")
-PHASE_COLUMNS = tuple(f"{phase}_s" for phase in PHASES)
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
 
