@@ -37,7 +37,7 @@ from dpscale.workloads import ilsvrc, packing
 from dpscale.workloads.datasets import DATASETS, imagenet
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.image_files import Found, ImageFile, find
-from dpscale.workloads.images import AREA, ASPECT, random_box
+from dpscale.workloads.images import AREA, ASPECT, Box, decoded, random_box, seen
 from dpscale.workloads.loading import TrainingStream, open_loader, training_indices
 from dpscale.workloads.packed import PackedImages
 from dpscale.workloads.prepared import MANIFEST, Manifest, Packing, read_manifest, staged
@@ -481,6 +481,27 @@ def test_an_image_that_was_damaged_since_is_named(made, tmp_path, workers):
     loader = open_loader(a_single_trial(loader_workers=workers), folder, "train", CPU)
     with pytest.raises(UserError, match=rf"train-00001\.images: train image 6 can't be read .*delete {folder}"):
         list(loader.batches([np.arange(3), np.arange(5, 8)]))
+
+
+# Decoded
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("size", [(33, 17), (500, 375), (1, 1)])
+def test_a_jpeg_has_the_pixels_that_pillow_decodes(subsampling, size):
+    content = io.BytesIO()
+    images.picture(0, 0, size).save(content, "JPEG", subsampling=subsampling)
+    assert np.array_equal(decoded(content.getvalue()), np.asarray(Image.open(content)))
+
+
+def test_a_large_jpeg_is_decoded_no_larger_than_it_is_needed():
+    content = io.BytesIO()
+    images.picture(0, 0, (1600, 1200)).save(content, "JPEG")
+    assert decoded(content.getvalue(), 200, 150).shape == (150, 200, 3)
+    assert decoded(content.getvalue(), 201, 150).shape[0] < 600
+    small = seen(content.getvalue(), lambda width, height: Box(400, 300, 800, 600), 50)
+    whole = Image.open(content).crop((400, 300, 1200, 900)).resize((50, 50), Image.Resampling.BILINEAR)
+    assert np.abs(small.permute(1, 2, 0).numpy().astype(int) - np.asarray(whole, int)).mean() < 2
 
 
 # Shown
