@@ -34,12 +34,12 @@ class Together(LoadScopeScheduling):
         file = nodeid.partition("::")[0]
         if file.startswith("tests/slurm/"):  # one SLURM on this machine
             return "tests/slurm"
-        return file if shares_fixtures(file) else nodeid
+        return file if shares_fixtures(self.config.rootpath / file) else nodeid
 
 
 @cache
-def shares_fixtures(file: str) -> bool:
-    return 'scope="module"' in Path(file).read_text()
+def shares_fixtures(file: Path) -> bool:
+    return 'scope="module"' in file.read_text()
 
 
 @pytest.fixture(scope="session")
