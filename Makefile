@@ -42,7 +42,7 @@ reprobe: .venv/run-ready
 	else $(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS) --forcerun $$found $(if $(PRESET),--configfile $(PRESET)); fi
 
 test: .venv/dev-ready
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) --dist loadscope
 
 lint: .venv/dev-ready
 	$(BIN)/ruff check .
