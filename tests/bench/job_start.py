@@ -1,5 +1,7 @@
 """From a SLURM job's start to its trial's first timed step on two nodes, beyond what importing torch takes.
 
+torchrun imports it twice, one after the other, in its agent and in the ranks that the agent starts: both are taken off.
+
 The job is submitted by `snakemake --profile slurm`, so it holds all that a user's job does: Snakemake inside the job,
 the srun over the nodes, the launchers, the ranks. It runs on the tests' own SLURM, two nodes on this one machine.
 """
@@ -25,34 +27,32 @@ from slurm.cluster import Cluster, why_not
 from slurm.conftest import ClusterCheckout, a_folder_for_the_cluster
 
 GOAL_S = 5.0
-LAUNCHERS = [
-    "spawn",
-    "torchrun",
-]  # the second imports torch twice, one after the other: in its agent, then in its ranks
+IMPORTS = {"spawn": 1, "torchrun": 2}  # launcher -> imports of torch, one after the other, before the first step
 
 
 def run(settings: Settings) -> Iterator[Comparison]:
     if reason := why_not():
         raise NotHere(reason)
     experiment = small_experiment(
-        strategies={"ddp": None}, topologies=["2x1"], launchers=LAUNCHERS, epochs=None, steps=2, warmup_steps=1
+        strategies={"ddp": None}, topologies=["2x1"], launchers=list(IMPORTS), epochs=None, steps=2, warmup_steps=1
     )
     with a_folder_for_the_cluster() as folder:
         cluster = Cluster(folder)
         try:
             checkout = ClusterCheckout(Checkout.fresh(settings.folder / "checkout", small_config(experiment)), cluster)
             checkout.copy.run("prepare")
-            pairs: dict[str, list[tuple[float, float]]] = {launcher: [] for launcher in LAUNCHERS}
+            pairs: dict[str, list[tuple[float, float]]] = {launcher: [] for launcher in IMPORTS}
             for _ in range(settings.pairs):
-                for launcher in LAUNCHERS:
-                    pairs[launcher].append((job_start_to_first_step_s(checkout, launcher), import_torch_s()))
+                for launcher, imports in IMPORTS.items():
+                    started_s = job_start_to_first_step_s(checkout, launcher)
+                    pairs[launcher].append((started_s, sum(import_torch_s() for _ in range(imports))))
         finally:
             cluster.stop()
-    for launcher in LAUNCHERS:
+    for launcher, imports in IMPORTS.items():
         yield Comparison(
-            name=f"SLURM job's start to the first timed step, 2 nodes by {launcher}, minus `import torch`",
+            name=f"SLURM job's start to the first timed step, 2 nodes by {launcher}, minus {imports} x `import torch`",
             first="job's start to the first timed step, s; SLURM gives the start in whole seconds, rounded down",
-            second="a fresh interpreter that imports torch, s",
+            second=f"{imports} fresh interpreters that import torch, one after the other, s",
             pairs=pairs[launcher],
             says="first - second",
             unit="s",

@@ -20,7 +20,11 @@ class Options(Strict):
 
 
 def _build(options: Options, samples: Samples) -> nn.Module:
-    """Images (batch, 1, 28, 28) float32 -> log-probabilities (batch, classes)."""
+    """Images (batch, 1, 28, 28) float32 -> log-probabilities (batch, classes).
+
+    The tutorials' second ReLU stands before the max-pool; behind it it gives the same values and gradients for a quarter
+    of the work.
+    """
     from torch import nn
 
     def dropout(share: float) -> list[nn.Module]:
@@ -28,14 +32,14 @@ def _build(options: Options, samples: Samples) -> nn.Module:
 
     return nn.Sequential(
         nn.Conv2d(1, 16, kernel_size=3),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Conv2d(16, 32, kernel_size=3),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(inplace=True),
         *dropout(0.25),
         nn.Flatten(),
         nn.Linear(32 * 12 * 12, 64),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         *dropout(0.5),
         nn.Linear(64, samples.classes),
         nn.LogSoftmax(dim=1),
