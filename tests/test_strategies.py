@@ -1,6 +1,6 @@
 """Every row of STRATEGIES learns what one process learns from the same samples: two ranks, ten steps of SGD.
 
-The learning rate rises over four steps and falls over six: a row whose optimiser does not follow learns something else.
+The learning rate rises over three steps and falls over seven: a row whose optimiser does not follow learns something else.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dpscale.strategies.base import Accumulation
 from dpscale.trial import Trial
 
 BATCH = 16  # per rank; one process takes twice that
-SCHEDULE = {"kind": "cosine", "warmup_epochs": 0.2, "milestones": None, "gamma": None}  # an epoch has 20 steps
-STEPS = {"steps": 10, "warmup_steps": 0, "evaluate": False, "optimizer": {**SGD, "lr": 0.1, "schedule": SCHEDULE}}
+SCHEDULE = {"kind": "cosine", "warmup_epochs": 0.15, "milestones": None, "gamma": None}  # an epoch has 20 steps
+STEPS = {"steps": 10, "warmup_steps": 0, "evaluate": False, "optimizer": {**SGD, "schedule": SCHEDULE}}
 FP32 = 1e-5
 OUTSIDE_SLURM = [launcher for launcher in LAUNCHERS if launcher != "srun" and starts_here(launcher)]
 
