@@ -2,6 +2,7 @@
 #
 #   PYTHON=python3.12     another interpreter, 3.11 or newer
 #   CORES=4               how many cores Snakemake may use
+#   WORKERS=4             how many tests run at a time
 #   CPU_ONLY=1            PyTorch's CPU build (0.2 GB instead of 5.8 GB), for laptops without an NVIDIA GPU
 #   ARGS="--config partial=true"   more arguments for snakemake
 #   PRESET=workflow/experiments/every_strategy.yaml   a configuration over config.yaml
@@ -11,6 +12,7 @@
 PYTHON ?= python3
 CPU_ONLY ?= $(if $(wildcard .venv/cpu-only),1)
 CORES ?= 2
+WORKERS ?= 2
 ARGS ?=
 BIN := .venv/bin
 PRESET ?=
@@ -40,7 +42,7 @@ reprobe: .venv/run-ready
 	else $(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS) --forcerun $$found $(if $(PRESET),--configfile $(PRESET)); fi
 
 test: .venv/dev-ready
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 lint: .venv/dev-ready
 	$(BIN)/ruff check .

@@ -163,6 +163,26 @@ def datasets() -> str:
     return table(header, [(f"`{name}`", *cells(row)) for name, row in DATASETS.items()])
 
 
+def published_files() -> str:
+    """A row for each file that is fetched; datasets share no file."""
+    rows = [
+        (f"`{name}`", f"`{file}`", f"`{sha256}`")
+        for name, row in DATASETS.items()
+        if row.published is not None
+        for file, sha256 in row.published.sha256.items()
+    ]
+    return table(("dataset", "file", "SHA-256"), rows)
+
+
+def mirrors() -> str:
+    rows = [
+        (f"`{name}`", "<br>".join(f"<{mirror}>" for mirror in row.published.mirrors))
+        for name, row in DATASETS.items()
+        if row.published is not None
+    ]
+    return table(("dataset", "places, in the order in which they are asked"), rows)
+
+
 def strategies() -> str:
     return table(
         ("name", "what it is", "devices", "precision", "launchers", "needs"),
@@ -207,6 +227,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "models": models,
     "model-options": lambda: options_of(MODELS),
     "datasets": datasets,
+    "mirrors": mirrors,
+    "published-files": published_files,
     "launchers": launchers,
     "figures": figures,
     **{f"columns-{name}": lambda name=name: result_columns(name) for name in TABLES},  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -243,3 +244,8 @@ def measured(trial: Trial | None = None, epoch_s: float = 2.0, **changes: Any) -
 def repeats(trial: Trial, epochs_s: Sequence[float]) -> list[Measured]:
     """Launches of one cell, repeat r with timed epochs of epochs_s[r]."""
     return [measured(replace(trial, repeat=repeat), epoch_s) for repeat, epoch_s in enumerate(epochs_s)]
+
+
+def idx_bytes(array: np.ndarray, kind: int = 0x08) -> bytes:
+    """An idx file, as MNIST's are; kind: of its elements, unsigned bytes if it is true."""
+    return struct.pack(f">HBB{array.ndim}I", 0, kind, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()

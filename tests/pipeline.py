@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -233,7 +234,18 @@ def send(process: subprocess.Popen[str], number: signal.Signals, to_group: bool)
 
 @cache
 def whole_run(folder: Path) -> tuple[Checkout, Done]:
-    """One full run of a small experiment, once for all tests of a session (by its folder); change copies of it only."""
+    """One full run of a small experiment, once for all tests of a session, by its temporary folder; change copies of it
+    only. The processes that pytest-xdist shares the tests out to have a folder each, side by side."""
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    root, result = folder / "whole run", folder / "whole run.json"
+    with (folder / "whole run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not result.exists():
+            result.write_text(json.dumps(asdict(_run_all(root))))
+    return Checkout(root), Done(**json.loads(result.read_text()))
+
+
+def _run_all(root: Path) -> Done:
     strategies = {
         "single": None,
         "ddp": {"topologies": ["1x2"], "launchers": ["spawn", "torchrun"]},
@@ -241,5 +253,4 @@ def whole_run(folder: Path) -> tuple[Checkout, Done]:
         "data_parallel": None,
     }
     experiment = small_experiment(strategies=strategies, repeats=2)
-    checkout = Checkout.fresh(folder / "whole run", small_config(experiment))
-    return checkout, checkout.run()
+    return Checkout.fresh(root, small_config(experiment)).run()

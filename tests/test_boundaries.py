@@ -245,6 +245,7 @@ print(json.dumps([module.__file__ for module in list(sys.modules.values()) if ge
 
 ROWS = {  # as rules give them; for the other scripts tables are names and shapes, whatever their rows do
     "train": ("dpscale.strategies.ddp", "dpscale.workloads.models.convnet"),
+    "fetch": ("dpscale.workloads.datasets.digits",),
     "prepare": ("dpscale.workloads.datasets.digits",),
 }
 
@@ -268,6 +269,12 @@ def test_the_code_of_a_rule_is_what_its_script_really_imports(script):
     }
     assert script in really
     assert really - set(source_files(script, rows)) <= beside
+
+
+@pytest.mark.parametrize("script", ["train", "prepare"])
+def test_what_ranks_run_and_what_prepares_can_download_nothing(script):
+    reads = {name_of(path) for path in source_files(SCRIPTS / f"{script}.py", ROWS[script])}
+    assert not [name for name in reads for package in ("pooch", "requests", "urllib") if touches(name, package)]
 
 
 def test_a_trials_own_rows_are_in_its_code():

@@ -22,6 +22,7 @@ from dpscale.errors import ConfigError
 from dpscale.plan import plan_trials, upper_bound_device_hours
 from dpscale.strategies import STRATEGIES, base
 from dpscale.trial import Trial
+from dpscale.workloads.datasets import DATASETS
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.json"
@@ -196,10 +197,6 @@ def test_a_run_takes_at_most_every_trials_devices_for_its_time_limit():
         (
             {"workload": {"model_options": {"dropout": "no"}}},
             "experiments.quick.workload.model_options.dropout = 'no': input should be a valid boolean",
-        ),
-        (
-            {"workload": {"dataset": "mnist"}},
-            "experiments.quick.workload.dataset = 'mnist': say where its files lie, in datasets.mnist.source",
         ),
         (
             {"workload": {"train_samples": 1499}},
@@ -432,6 +429,24 @@ def test_channels_last_is_for_images():
     assert text.endswith("channels_last = True: model 'gpt' takes no images; remove it")
 
 
+def test_a_published_dataset_needs_no_source():
+    assert planned(workload={"dataset": "cifar10", "model": "resnet18"})
+
+
+def test_a_dataset_that_is_not_published_needs_one(monkeypatch):
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], published=None))
+    text = problem(workload={"dataset": "mnist"})
+    assert text.endswith("workload.dataset = 'mnist': say where its files lie, in datasets.mnist.source")
+
+
+@pytest.mark.parametrize("mirrors", [[], ["/a/folder"], ["ftp://x/"]], ids=str)
+def test_mirrors_are_urls_and_there_is_one_at_least(mirrors):
+    assert (
+        "config.yaml: datasets.mnist.mirrors"
+        in errors_of(a_config() | {"datasets": {"mnist": {"mirrors": mirrors}}})[0]
+    )
+
+
 @pytest.mark.parametrize(
     ("datasets", "said"),
     [
@@ -439,7 +454,11 @@ def test_channels_last_is_for_images():
         ({"digits": {"source": "/x"}}, "datasets.digits.source = '/x': digits takes no settings; remove this key"),
         (
             {"mnist": {"train_samples": 10}},
-            "datasets.mnist.train_samples = 10: mnist takes source only; remove this key; workload.train_samples uses a part",
+            "datasets.mnist.train_samples = 10: mnist takes source, mirrors only; remove this key; workload.train_samples uses a part",
+        ),
+        (
+            {"mnist": {"source": "/x", "mirrors": ["https://x/"]}},
+            "datasets.mnist.mirrors: nothing is fetched where source is given; remove one of the two",
         ),
         (
             {"synthetic": {"context": 10}},

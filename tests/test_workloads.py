@@ -5,20 +5,22 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import struct
+import pickle
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from factories import a_trial
+from factories import a_trial, idx_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpscale.errors import UserError
 from dpscale.workloads.arrays import MANIFEST, open_split, read_manifest, write_prepared
-from dpscale.workloads.datasets import DATASETS, idx, synthetic
+from dpscale.workloads.datasets import DATASETS, cifar, idx, synthetic
 from dpscale.workloads.datasets.settings import DatasetConfig
+from dpscale.workloads.datasets.sources import File
 from dpscale.workloads.loading import Loader, TrainingStream, evaluation_indices, open_loader, training_indices
 from dpscale.workloads.models import MODELS
 from dpscale.workloads.samples import Samples
@@ -98,28 +100,21 @@ def test_ranks_evaluate_nearly_equal_parts(world_size, parts):
 # idx files
 
 
-def idx_bytes(array: np.ndarray, kind: int = 0x08) -> bytes:
-    return struct.pack(f">HBB{array.ndim}I", 0, kind, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
-
-
 IMAGES = np.arange(2 * 3 * 4).reshape(2, 3, 4)
 
 
-@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gz"])
-def test_an_idx_file_is_read_plain_or_gzipped(tmp_path, compressed):
-    path = tmp_path / ("file.gz" if compressed else "file")
-    path.write_bytes(gzip.compress(idx_bytes(IMAGES)) if compressed else idx_bytes(IMAGES))
-    assert np.array_equal(idx.read_idx(path), IMAGES)
+def parsed(content: bytes) -> np.ndarray:
+    return idx.read_idx(File("there/file", content))
 
 
-@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gz"])
-def test_an_idx_file_cut_anywhere_is_refused_by_its_path(tmp_path, compressed):
-    path = tmp_path / ("file.gz" if compressed else "file")
-    whole = gzip.compress(idx_bytes(IMAGES)) if compressed else idx_bytes(IMAGES)
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
-        with pytest.raises(UserError, match=rf"{path}: .*copy it again"):
-            idx.read_idx(path)
+def test_an_idx_file_holds_an_array():
+    assert np.array_equal(parsed(idx_bytes(IMAGES)), IMAGES)
+
+
+def test_an_idx_file_cut_anywhere_is_refused_by_its_place():
+    for length in range(len(idx_bytes(IMAGES))):
+        with pytest.raises(UserError, match=r"^there/file: .*copy it again"):
+            parsed(idx_bytes(IMAGES)[:length])
 
 
 @pytest.mark.parametrize(
@@ -133,10 +128,9 @@ def test_an_idx_file_cut_anywhere_is_refused_by_its_path(tmp_path, compressed):
     ],
     ids=["html", "floats", "magic", "no dimension", "too long"],
 )
-def test_another_file_is_refused_by_its_path(tmp_path, content):
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(UserError, match=r"file: .*copy it again"):
-        idx.read_idx(tmp_path / "file")
+def test_another_file_is_refused_by_its_place(content):
+    with pytest.raises(UserError, match=r"^there/file: .*copy it again"):
+        parsed(content)
 
 
 @pytest.fixture
@@ -167,7 +161,8 @@ def test_mnist_is_read_from_its_four_files(mnist):
 @pytest.mark.parametrize("count", [5, 7])
 def test_another_number_of_images_or_labels_is_refused(mnist, count):
     (mnist / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(np.arange(count))))
-    with pytest.raises(UserError, match=f"6 train images and {count} labels; the dataset has 6 of each"):
+    places = f"{mnist}/train-images-idx3-ubyte and {mnist}/train-labels-idx1-ubyte.gz"
+    with pytest.raises(UserError, match=f"{places}: 6 train images and {count} labels; the dataset has 6 of each"):
         read_mnist(mnist)
 
 
@@ -179,10 +174,106 @@ def test_images_in_place_of_labels_are_refused(mnist):
 
 def test_a_missing_file_is_named_and_all_four_are_listed(mnist):
     (mnist / "t10k-images-idx3-ubyte").unlink()
-    with pytest.raises(
-        UserError, match=r"holds neither t10k-images-idx3-ubyte nor t10k-images-idx3-ubyte\.gz; put these"
-    ):
+    said = f"{mnist}: holds no t10k-images-idx3-ubyte, plain or as .gz; .* train-images-idx3-ubyte, train-labels-idx1"
+    with pytest.raises(UserError, match=said):
         read_mnist(mnist)
+
+
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.mark.skipif(not DEBIAN.is_dir(), reason="needs Debian's dataset-fashion-mnist")
+def test_the_whole_of_fashion_mnist_is_read():
+    splits = DATASETS["fashion_mnist"].read(DatasetConfig(source=str(DEBIAN)))
+    assert {split: images.shape for split, (images, _) in splits.items()} == {
+        "train": (60_000, 1, 28, 28),
+        "test": (10_000, 1, 28, 28),
+    }
+    assert np.bincount(splits["train"][1]).tolist() == [6000] * 10
+
+
+# CIFAR's binary version
+
+CIFAR_FILES = {
+    "cifar10": {"train": [f"data_batch_{part}.bin" for part in (1, 2, 3, 4, 5)], "test": ["test_batch.bin"]},
+    "cifar100": {"train": ["train.bin"], "test": ["test.bin"]},
+}
+
+
+def cifar_files(name: str) -> dict[str, bytes]:
+    """Files of 10 + 2 images: image i of a split has label i, red pixels i, green i + 1, and blue i + 2."""
+    files = {}
+    for split, count in (("train", 10), ("test", 2)):
+        coarse = b"M" if name == "cifar100" else b""
+        records = [
+            coarse + bytes([i]) + b"".join(bytes([i + colour]) * 1024 for colour in range(3)) for i in range(count)
+        ]
+        names = CIFAR_FILES[name][split]
+        size = count // len(names)
+        files |= {file: b"".join(records[part * size : (part + 1) * size]) for part, file in enumerate(names)}
+    return files
+
+
+@pytest.fixture(params=CIFAR_FILES)
+def small_cifar(request, tmp_path, monkeypatch):
+    """(name, folder) of a CIFAR in which there are 10 + 2 images."""
+    monkeypatch.setattr(cifar, "COUNTS", {"train": 10, "test": 2})
+    for file, content in cifar_files(request.param).items():
+        (tmp_path / file).write_bytes(content)
+    return request.param, tmp_path
+
+
+def read_cifar(name: str, folder: Path):
+    return DATASETS[name].read(DatasetConfig(source=str(folder)))
+
+
+def test_cifar_is_red_green_and_blue_with_the_fine_label(small_cifar):
+    for split, count in (("train", 10), ("test", 2)):
+        images, labels = read_cifar(*small_cifar)[split]
+        assert (images.shape, images.dtype, labels.dtype) == ((count, 3, 32, 32), np.uint8, np.int64)
+        assert labels.tolist() == list(range(count))
+        assert np.array_equal(
+            images, np.broadcast_to(np.add.outer(range(count), range(3))[..., None, None], images.shape)
+        )
+
+
+def test_a_cifar_file_cut_or_too_long_is_refused_by_its_place(small_cifar):
+    name, folder = small_cifar
+    file = folder / CIFAR_FILES[name]["test"][0]
+    whole = file.read_bytes()
+    for content in (b"", whole[:-1], whole[: len(whole) // 2], whole + b"1"):
+        file.write_bytes(content)
+        with pytest.raises(
+            UserError, match=f"{file}: {len(content)} bytes; 2 images with their labels are .*copy it again"
+        ):
+            read_cifar(name, folder)
+
+
+def test_a_cifar_label_that_is_no_class_is_refused_by_its_place(small_cifar):
+    name, folder = small_cifar
+    file = folder / CIFAR_FILES[name]["train"][0]
+    classes = DATASETS[name].samples(DatasetConfig()).classes
+    content = bytearray(file.read_bytes())
+    content[len(content) // (2 if name == "cifar10" else 10) + (name == "cifar100")] = classes
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=f"{file}: label {classes} at image 1, of {classes} classes"):
+        read_cifar(name, folder)
+
+
+def test_the_published_archive_in_a_folder_will_do(small_cifar, tmp_path_factory):
+    name, unpacked = small_cifar
+    (archive,) = DATASETS[name].published.sha256
+    folder = tmp_path_factory.mktemp("downloads")
+    with tarfile.open(folder / archive, "w:gz") as tar:
+        tar.add(unpacked, "cifar-binary")
+    packed, plain = read_cifar(name, folder), read_cifar(name, unpacked)
+    assert all(np.array_equal(*arrays) for split in plain for arrays in zip(packed[split], plain[split], strict=True))
+
+
+def test_cifar_for_python_is_refused_for_it_is_a_pickle(tmp_path):
+    (tmp_path / "data_batch_1").write_bytes(pickle.dumps({"data": [], "labels": []}))
+    with pytest.raises(UserError, match=r"holds no data_batch_1\.bin, .* or cifar-10-binary\.tar\.gz"):
+        read_cifar("cifar10", tmp_path)
 
 
 # What there is without files

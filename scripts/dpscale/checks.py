@@ -52,7 +52,7 @@ def averages_gradients(trial: Trial, stream: TrainingStream, world: World) -> No
         replace(small, strategy="single", base="single", options={}), stream.samples, world, stream.steps_per_epoch
     )
     before = [weight.clone() for weight in plain.weights()]
-    plain.model.eval()
+    plain.replica.model.eval()
     plain.gradients_of((inputs, labels))
     for parameter in plain.plain_model.parameters():
         if world.size > 1 and parameter.grad is not None:
@@ -62,7 +62,7 @@ def averages_gradients(trial: Trial, stream: TrainingStream, world: World) -> No
     del plain
 
     rehearsed = Training(small, stream.samples, world, stream.steps_per_epoch)
-    rehearsed.model.eval()
+    rehearsed.replica.model.eval()
     rehearsed.gradients_of((inputs, labels))
     rehearsed.update()
     rehearsed.become_one()

@@ -32,6 +32,7 @@ RESERVED_NAMES = {
     "all",
     "bench",
     "collect",
+    "fetch_dataset",
     "figures",
     "largest_batch",
     "plan",
@@ -229,7 +230,9 @@ class Config(Strict):
     """All of config.yaml."""
 
     results_dir: Folder = Field("results", description="everything that a run makes")
-    data_dir: Folder = Field("data", description="prepared datasets")
+    data_dir: Folder = Field(
+        "data", description="prepared datasets; downloads/ in it: the files of those that are fetched"
+    )
     partial: Flag = Field(False, description="tables and figures from what is there; start no trial")
     datasets: dict[str, DatasetConfig] = Field(default_factory=dict, description="dataset -> where its files lie")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)

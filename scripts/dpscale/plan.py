@@ -92,6 +92,8 @@ def _dataset_problems(datasets: dict[str, DatasetConfig]) -> Iterator[str]:
                 takes = f"takes {', '.join(row.settings)} only" if row.settings else "takes no settings"
                 part = f"; workload.{key} uses a part of it" if key in ("train_samples", "test_samples") else ""
                 yield f"datasets.{name}.{key} = {value!r}: {name} {takes}; remove this key{part}"
+        if settings.source is not None and settings.mirrors is not None:
+            yield f"datasets.{name}.mirrors: nothing is fetched where source is given; remove one of the two"
 
 
 def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
@@ -120,16 +122,17 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
         yield from _option_problems(MODELS[workload.model].options, workload.model_options, f"{place}.model_options")
     if workload.dataset in DATASETS:
         settings = datasets.get(workload.dataset, DatasetConfig())
-        if "source" in DATASETS[workload.dataset].settings and settings.source is None:
+        row = DATASETS[workload.dataset]
+        if "source" in row.settings and row.published is None and settings.source is None:
             yield f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source"
-        counts = DATASETS[workload.dataset].counts(settings)
+        counts = row.counts(settings)
         for split, limit, count in zip(
             ("train", "test"), (workload.train_samples, workload.test_samples), counts, strict=True
         ):
             if limit is not None and limit > count:
                 yield f"{place}.{split}_samples = {limit}: {workload.dataset} has {count}; use at most that"
         if workload.model in MODELS:
-            yield from _misfit(place, workload, DATASETS[workload.dataset].samples(settings))
+            yield from _misfit(place, workload, row.samples(settings))
     if workload.optimizer.momentum is not None and workload.optimizer.name != "sgd":
         yield f"{place}.optimizer.momentum = {workload.optimizer.momentum}: only sgd has it; remove it or use name: sgd"
     schedule = workload.optimizer.schedule

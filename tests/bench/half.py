@@ -19,17 +19,19 @@ def run(settings: Settings) -> Iterator[Comparison]:
     if not torch.cpu._is_avx512_bf16_supported():
         raise NotHere("needs a CPU with bf16 units (AVX512_BF16 or AMX)")
     digits = prepare("digits", settings.folder)
-    fp32, bf16 = (
-        planned({"ddp": options}, batch={"per_device": BATCH_SIZE}, steps=settings.steps + 1) for options in ({}, HALF)
-    )
-    yield compared(
-        settings,
-        digits,
-        (bf16, None),
-        (fp32, None),
-        name="ConvNet, 2 ranks: bf16 in channels-last / fp32, throughput",
-        goal=LEAST_OF_FP32,
-    )
+    for ranks in (1, RANKS):
+        fp32, bf16 = (
+            planned({"ddp": options}, ranks, batch={"per_device": BATCH_SIZE}, steps=settings.steps + 1)
+            for options in ({}, HALF)
+        )
+        yield compared(
+            settings,
+            digits,
+            (bf16, None),
+            (fp32, None),
+            name=f"ConvNet, {ranks} rank{'s' if ranks > 1 else ''}: bf16 in channels-last / fp32, throughput",
+            goal=LEAST_OF_FP32,
+        )
     if not SOURCE.is_dir():
         raise NotHere(f"{SOURCE} is not there; Debian: apt install dataset-fashion-mnist")
     yield against_the_textbook(settings)

@@ -76,8 +76,8 @@ def ddp_against_allreduce(settings: Settings) -> Comparison:
     )
 
 
-def planned(strategies: dict[str, Any], **experiment: Any) -> Trial:
-    return plan_one(strategies=strategies, topologies=[f"1x{RANKS}"], warmup_steps=1, evaluate=False, **experiment)
+def planned(strategies: dict[str, Any], ranks: int = RANKS, **experiment: Any) -> Trial:
+    return plan_one(strategies=strategies, topologies=[f"1x{ranks}"], warmup_steps=1, evaluate=False, **experiment)
 
 
 Side = tuple[Trial, str | None]  # a trial, and which of BARE stands for its training; None = our own
@@ -91,7 +91,10 @@ def compared(
     out = settings.folder / "throughputs.json"
     steps = steps or settings.steps
     start_processes(
-        rank_main, args=(first, second, data, out, pairs, steps, free_port()), nprocs=RANKS, start_method="spawn"
+        rank_main,
+        args=(first, second, data, out, pairs, steps, free_port()),
+        nprocs=first[0].world_size,
+        start_method="spawn",
     )
     return Comparison(
         name=name,

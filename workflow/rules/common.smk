@@ -21,6 +21,9 @@ from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import RECORD, STEPS
 from dpscale.tables import TABLES
 from dpscale.trial import LARGEST
+from dpscale.workloads.datasets import DATASETS, is_fetched
+from dpscale.workloads.datasets.base import RECEIPT
+from dpscale.workloads.datasets.settings import DatasetConfig
 
 CONFIG_SOURCE = ", ".join(os.path.relpath(path) for path in workflow.configfiles)
 
@@ -45,6 +48,7 @@ prefer_this_python()
 SCRIPTS = os.path.relpath(Path(workflow.basedir, "scripts"))
 ENVIRONMENT = str(Path(workflow.basedir, "envs", "dpscale.yaml"))
 RESULTS, DATA = CONFIG.results_dir, CONFIG.data_dir
+DOWNLOADS = f"{DATA}/downloads"
 TRIALS = {str(trial.folder): trial for trials in PLANS.values() for trial in trials}
 TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
 SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
@@ -69,10 +73,27 @@ wildcard_constraints:
     repeat=r"\d+",
 
 
+def settings_of(dataset):
+    return CONFIG.datasets.get(dataset, DatasetConfig())
+
+
 def dataset_settings(wildcards):
-    """The config's settings of a dataset, as JSON."""
-    settings = CONFIG.datasets.get(own.dataset_of(wildcards.dataset))
-    return json.dumps({} if settings is None else settings.model_dump(exclude_none=True))
+    """The config's settings of a dataset, as JSON; of one that is fetched, with the folder that it is fetched into."""
+    dataset = own.dataset_of(wildcards.dataset)
+    settings = settings_of(dataset).model_dump(exclude_none=True, exclude={"mirrors"})
+    fetched = {"source": f"{DOWNLOADS}/{dataset}"} if is_fetched(dataset, settings_of(dataset)) else {}
+    return json.dumps(settings | fetched)
+
+
+def fetch_settings(wildcards):
+    """Where to fetch a dataset from, as JSON."""
+    return settings_of(wildcards.dataset).model_dump_json(include={"mirrors"}, exclude_none=True)
+
+
+def receipt_of(wildcards):
+    """What says that a dataset's files are there, where they are fetched."""
+    dataset = own.dataset_of(wildcards.dataset)
+    return [f"{DOWNLOADS}/{dataset}/{RECEIPT}"] if is_fetched(dataset, settings_of(dataset)) else []
 
 
 def manifest_of(dataset):

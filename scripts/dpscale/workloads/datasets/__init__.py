@@ -1,12 +1,20 @@
 """DATASETS: the one table. A dataset is a ROW in a module beside this file, named here."""
 
-from dpscale.workloads.datasets import digits, idx, synthetic, synthetic_tokens
+from dpscale.workloads.datasets import cifar, digits, idx, synthetic, synthetic_tokens
 from dpscale.workloads.datasets.base import Dataset
+from dpscale.workloads.datasets.settings import DatasetConfig
 
 DATASETS: dict[str, Dataset] = {
     "digits": digits.ROW,
     "mnist": idx.MNIST,
     "fashion_mnist": idx.FASHION_MNIST,
+    "cifar10": cifar.CIFAR10,
+    "cifar100": cifar.CIFAR100,
     "synthetic": synthetic.ROW,
     "synthetic_tokens": synthetic_tokens.ROW,
 }
+
+
+def is_fetched(name: str, config: DatasetConfig) -> bool:
+    """Whether a dataset's files come from public places."""
+    return name in DATASETS and DATASETS[name].published is not None and config.source is None

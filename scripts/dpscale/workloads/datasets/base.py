@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.samples import Samples, Split
 
+RECEIPT = "fetched.json"  # beside a dataset's fetched files: what each is, once all are there
+
 
 def as_many_as_asked(config: DatasetConfig) -> tuple[int, int]:
     """(train, test) samples of a dataset that can be made in any number."""
@@ -13,11 +15,20 @@ def as_many_as_asked(config: DatasetConfig) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Published:
+    """Files that lie in public places, under the same names in each."""
+
+    sha256: dict[str, str]  # file -> digest
+    mirrors: tuple[str, ...]  # URLs of folders, with their last slash; the first that has a file is taken
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dataset:
     """One row of DATASETS. What it says of its samples is known without reading a file."""
 
     summary: str
-    settings: tuple[str, ...] = ()  # keys of DatasetConfig that it reads; `source` is required where it is one
+    settings: tuple[str, ...] = ()  # keys of DatasetConfig that it reads
+    published: Published | None = None  # fetched where `source` is not given; without it a `source` is required
     samples: Callable[[DatasetConfig], Samples]
     counts: Callable[[DatasetConfig], tuple[int, int]]  # (train, test)
     read: Callable[[DatasetConfig], dict[str, Split]]  # {"train": ..., "test": ...}

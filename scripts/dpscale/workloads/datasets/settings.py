@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from dpscale.typed import Count, Strict
 
 Shape = Annotated[list[Count], Field(min_length=3, max_length=3)]
 Classes = Annotated[int, Field(ge=2)]
+Url = Annotated[str, StringConstraints(pattern=r"^https?://")]
 
 
 class DatasetConfig(Strict):
     """What a dataset is made from, or how. Prepared once into data_dir, then shared by all experiments."""
 
-    source: str | None = Field(None, description="folder of the files of mnist or fashion_mnist")
+    source: str | None = Field(
+        None, description="folder or archive (tar, zip) that already holds the dataset's files; null = they are fetched"
+    )
+    mirrors: Annotated[list[Url], Field(min_length=1)] | None = Field(
+        None, description="URLs of folders to fetch the files from, the first that has them; null = the public places"
+    )
     train_samples: Count | None = Field(
         None, description="synthetic and synthetic_tokens: training samples to make; null = 10,000"
     )
