@@ -265,6 +265,20 @@ def test_what_is_no_mapping_is_refused_by_path_where_keys_are_expected(path, val
     assert "Config" not in text  # a class of ours says nothing to a user
 
 
+def test_names_that_are_given_as_a_list_come_back_as_keys():
+    text = refused("experiments.quick.strategies", ["single", "ddp"])
+    assert (
+        "strategies: keys with values are expected here; with defaults alone: strategies: {single: null, ddp: null}"
+        in text
+    )
+
+
+def test_a_text_in_the_place_of_a_list_comes_back_as_one():
+    assert "launchers = 'spawn': a list is expected here; write [spawn]" in refused(
+        "experiments.quick.launchers", "spawn"
+    )
+
+
 @pytest.mark.parametrize("data", [None, {}, [], "text", 3, {1: 2}, {None: None}])
 def test_a_file_that_holds_something_else_is_refused(data):
     assert errors_of(data).startswith("config.yaml: ")

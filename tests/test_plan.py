@@ -295,6 +295,11 @@ def test_a_run_takes_at_most_every_trials_devices_for_its_time_limit():
             "needs at least 2 devices on one node",
         ),
         (
+            {"strategies": {"data_parallel": {"output_device": 2}}, "topologies": ["1x2", "1x4"]},
+            "experiments.quick.strategies.data_parallel: output_device = 2: its smallest topology has devices 0 to 1; use "
+            "one of them",
+        ),
+        (
             {"batch": {"global": 65}},
             "experiments.quick.batch.global = 65: does not divide by the 2 devices of topology 1x2; choose a multiple "
             "of 2",

@@ -178,8 +178,9 @@ def _variant_problems(
         own = yield from _topologies(f"{place}.topologies", variant.topologies)
     if own and not any(_applies(row, topology) for topology in own):
         yield f"{place}: {base} applies to none of the topologies {', '.join(map(str, own))}; {_applies_to(row)}"
-    yield from _precision_problems(place, base, row, variant, experiment)
     applied = {topology for topology in own if _applies(row, topology)}
+    yield from _precision_problems(place, base, row, variant, experiment)
+    yield from _refusals(place, row, variant, experiment, applied)
     launchers = _launchers(experiment, variant, row)
     if not launchers:
         yield f"{place}: {base} is started by {' or '.join(row.launchers or ())} only; add it to launchers"
@@ -215,20 +216,26 @@ def _precision_problems(
     model = MODELS.get(experiment.workload.model)
     if _of(variant.channels_last, experiment.channels_last) and model is not None and model.takes != "images":
         yield f"{place}.channels_last = True: model {experiment.workload.model!r} takes no images; remove it"
-    if variant.options.keys() <= row.options.model_fields.keys():
-        try:
-            options = validated(row.options, variant.options, place)
-        except ConfigError:
-            return  # already said
-        asked = Asked(
-            device=device,
-            precision=precision,
-            optimizer=experiment.workload.optimizer.name,
-            compile=_of(variant.compile, experiment.compile),
-            channels_last=_of(variant.channels_last, experiment.channels_last),
-        )
-        if refusal := row.refuses(options, asked):
-            yield f"{place}: {refusal}"
+
+
+def _refusals(
+    place: str, row: Strategy, variant: StrategyConfig, experiment: ExperimentConfig, topologies: set[Topology]
+) -> Iterator[str]:
+    """What the row itself refuses of a well-formed variant that runs on these topologies."""
+    try:
+        options = validated(row.options, variant.options, place)
+    except ConfigError:
+        return  # already said
+    asked = Asked(
+        device=experiment.device,
+        precision=variant.precision or experiment.precision,
+        optimizer=experiment.workload.optimizer.name,
+        compile=_of(variant.compile, experiment.compile),
+        channels_last=_of(variant.channels_last, experiment.channels_last),
+        fewest_devices=min((topology.devices for topology in topologies), default=row.min_devices),
+    )
+    if refusal := row.refuses(options, asked):
+        yield f"{place}: {refusal}"
 
 
 def _of(own: bool | None, experiments: bool) -> bool:

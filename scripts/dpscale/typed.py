@@ -83,6 +83,14 @@ def validated(model: type[Model], data: dict[str, Any], place: str) -> Model:
         raise ConfigError(describe(item, place) for item in error.errors()) from None
 
 
+def _as_keys(key: str, value: Any) -> str:
+    """The same names as keys, where names were given: what somebody who wrote a list, or one name, was after."""
+    names = value if isinstance(value, list) else [value]
+    if not names or not all(isinstance(name, str) for name in names):
+        return ""
+    return f"; with defaults alone: {key}: {{{', '.join(f'{name}: null' for name in names)}}}"
+
+
 def describe(item: Any, place: str = "") -> str:
     path = ".".join([place] * bool(place) + [str(part) for part in item["loc"] if part != "[key]"])
     value = item["input"]
@@ -94,7 +102,10 @@ def describe(item: Any, place: str = "") -> str:
         valid = re.findall(r"'([^']*)'", expected) or re.findall(r"\d+", expected)
         message = f"not known: {suggest(value, valid)}"
     elif item["type"] in ("model_type", "dict_type"):
-        message = "keys with values are expected here"
+        as_keys = _as_keys(path.rpartition(".")[2], value) if item["type"] == "dict_type" else ""
+        message = f"keys with values are expected here{as_keys}"
+    elif item["type"] == "list_type" and not isinstance(value, dict):
+        message = f"a list is expected here; write [{value}]"
     elif item["type"] == "missing":
         return f"{path}: this key is required"
     shown = "" if isinstance(value, dict | list | BaseModel) else f" = {value!r}"

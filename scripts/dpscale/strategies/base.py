@@ -160,6 +160,7 @@ class Asked:
     optimizer: str  # its name
     compile: bool
     channels_last: bool
+    fewest_devices: int  # N of the smallest topology that it runs on
 
 
 def nothing_refused(options: Any, asked: Asked) -> str | None:

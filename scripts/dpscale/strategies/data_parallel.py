@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from dpscale.strategies.base import Replica, Strategy
+from dpscale.strategies.base import Asked, Replica, Strategy
 from dpscale.typed import Strict
 
 if TYPE_CHECKING:
@@ -35,6 +35,15 @@ def _needs(trial: Trial) -> str | None:
     return None  # too few devices is every strategy's need: see train.unmet_need
 
 
+def _refuses(options: Options, asked: Asked) -> str | None:
+    if options.output_device >= asked.fewest_devices:
+        last = asked.fewest_devices - 1
+        return (
+            f"output_device = {options.output_device}: its smallest topology has devices 0 to {last}; use one of them"
+        )
+    return None
+
+
 ROW = Strategy(
     summary="nn.DataParallel: one process, the batch scattered over the devices of one node",
     requires="2 or more CUDA devices on one node",
@@ -42,6 +51,7 @@ ROW = Strategy(
     single_process=True,
     min_devices=2,
     compiles=False,  # replicas are made anew in every forward
+    refuses=_refuses,
     needs=_needs,
     replica=DataParallelReplica,
 )
