@@ -31,7 +31,8 @@ from launching import (
 import launch as launch_script
 from dpscale import measure
 from dpscale.monitor import CpuUsage, GpuSampler
-from dpscale.record import PHASE_COLUMNS, RECORD, STEPS, Record, write_steps
+from dpscale.phases import PHASE_COLUMNS
+from dpscale.record import RECORD, STEPS, Record, write_steps
 from dpscale.workloads.loading import Batch, TrainingStream
 from dpscale.world import World
 

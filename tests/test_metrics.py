@@ -9,7 +9,7 @@ import pytest
 from factories import MACHINE, a_record, a_segment, a_single_trial, a_trial, an_evaluation, rank_facts, steps_of
 
 from dpscale import metrics
-from dpscale.record import PHASE_COLUMNS
+from dpscale.phases import PHASE_COLUMNS
 
 GIB = 1024**3
 

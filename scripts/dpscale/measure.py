@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from dpscale.record import PHASE_COLUMNS
+from dpscale.phases import PHASE_COLUMNS
 from dpscale.workloads.loading import Batch
 from dpscale.world import World
 

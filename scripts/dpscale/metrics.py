@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dpscale.record import PHASE_COLUMNS, Evaluation, Record, Segment, Window
+from dpscale.phases import PHASE_COLUMNS
+from dpscale.record import Evaluation, Record, Segment, Window
 
 Steps = Mapping[str, np.ndarray]
 FLAG_OTHERS_ABOVE_PERCENT = 5.0

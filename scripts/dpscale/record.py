@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpscale.errors import UserError
+from dpscale.phases import PHASE_COLUMNS
 from dpscale.trial import Trial
 from dpscale.workloads.arrays import sha256_of
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 # 4: right answers among the five likeliest; the learning rate of each segment
 FORMAT_VERSION = 4
 RECORD, STEPS = "record.json", "steps.parquet"
-
-# A step's time is split at four marks; each phase ends where the next begins, so they add up to the step.
-PHASES = ("data_wait", "forward", "backward", "optimizer")
-PHASE_COLUMNS = tuple(f"{phase}_s" for phase in PHASES)
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
 
