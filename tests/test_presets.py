@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import stand_in
 import yaml
 from pipeline import ROOT, Checkout, Done, small_config
 from snakemake.utils import update_config
@@ -12,9 +13,13 @@ from snakemake.utils import update_config
 from dpscale.config import load_config
 from dpscale.figures import FIGURES
 from dpscale.plan import plan_trials
+from dpscale.record import Record
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Strategy
 from dpscale.trial import Trial
+from dpscale.workloads.arrays import write_prepared
+from dpscale.workloads.datasets import DATASETS
+from dpscale.workloads.datasets.settings import DatasetConfig
 from launch import missing_program
 
 FOLDER = ROOT / "workflow/experiments"
@@ -108,6 +113,50 @@ def test_the_processes_of_mnist_train_on_the_same_global_batches() -> None:
         *(f"ddp/spawn/1x{processes}" for processes in (1, 2, 4, 8)),
     }
     assert len({trial.global_batch_size for trial in trials}) == 1
+
+
+# From ImageNet's archives to accuracy
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The reduced preset's ddp, on archives as ILSVRC 2012 has them, of handwritten digits."""
+    copy = Checkout.fresh(tmp_path_factory.mktemp("imagenet") / "copy", small_config())
+    digits = tmp_path_factory.mktemp("prepared") / "digits"
+    row = DATASETS["digits"]
+    write_prepared(digits, "digits", row.samples(DatasetConfig()).classes, row.read(DatasetConfig()))
+    stand_in.write(digits, copy.root / "data/reduced/ILSVRC2012", train_per_class=8, val_per_class=3)
+    files = ["--configfile", shown(PRESETS["imagenet_resnet50"]), shown(REDUCED["imagenet_resnet50"])]
+    results = "results/reduced/imagenet_resnet50"
+    copy.run(f"{results}/trials/ddp/spawn/1x2/r0/record.json", *files)
+    figures = [f"{results}/figures/{figure}.svg" for figure in ("loss", "epoch_time")]
+    copy.run(*figures, *files, "--config", "partial=true")
+    return copy
+
+
+def test_imagenets_archives_are_packed_trained_on_by_two_ranks_and_evaluated(imagenet: Checkout):
+    folder = imagenet.root / "results/reduced/imagenet_resnet50"
+    record = Record.read(folder / "trials/ddp/spawn/1x2/r0/record.json")
+    assert record.trial.model == "resnet18"
+    assert [sum(segment.samples) for segment in record.segments] == [64, 64]  # of 80, in batches of 2 x 16
+    last = record.segments[-1].evaluation
+    assert last is not None
+    assert last.samples == 30
+    assert 0 <= last.correct <= last.correct_top5 <= 30
+    assert record.trial.learning_rate == 0.1 * 32 / 256
+    assert record.segments[-1].learning_rate == pytest.approx(
+        record.trial.learning_rate * 4 / 10
+    )  # of 5 epochs' warm-up
+
+
+def test_figures_of_imagenet_say_what_its_matrix_lacks(imagenet: Checkout):
+    for figure in ("loss", "epoch_time"):
+        text = (imagenet.root / f"results/reduced/imagenet_resnet50/figures/{figure}.svg").read_text()
+        assert "ddp" in text
+        assert "Missing: single/spawn/1x1" in text
+
+
+# All strategies
 
 
 @pytest.fixture(scope="module")
