@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,15 @@ from dpscale.workloads.loading import TrainingStream, open_loader
 from dpscale.workloads.prepared import staged
 from dpscale.world import World, launched_rank, process_group
 
-Part = tuple[bool, measure.Interval, evaluation.RankEvaluation | None]  # one rank's segment: warm-up?, steps, test
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One rank's segment."""
+
+    warmup: bool
+    interval: measure.Interval
+    learning_rate: float  # of its last step
+    evaluated: evaluation.RankEvaluation | None
 
 
 def train(trial: Trial, data: Path, out: Path, world: World) -> None:
@@ -34,7 +43,7 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     stream = TrainingStream(trial, data, world.rank, world.device)
     test = open_loader(trial, data, "test", world.device) if trial.evaluate else None
     checks.averages_gradients(trial, stream, world)
-    training = Training(trial, stream.samples, world)
+    training = Training(trial, stream.samples, world, stream.steps_per_epoch)
     precision = checks.PrecisionObserver(training)
     usage = monitor.CpuUsage()
     compile_time_s = time_to_compile(training, stream, world) if trial.compile else None
@@ -48,14 +57,15 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
         evaluated = None
         if test is not None and (trial.epochs is not None or not warmup):
             evaluated = evaluation.evaluate(test, training, trial.batch_size_per_rank, world)
-        parts.append((warmup, interval, evaluated))
+        rate = training.replica.learning_rate
+        parts.append(Part(warmup=warmup, interval=interval, learning_rate=rate, evaluated=evaluated))
     say(world, "steps end")
 
     facts = rank_facts(trial, world, usage)
     training.finish()
     precision.look_at_optimizer()
     weights = list(training.weights())
-    checks.losses_are_finite(trial, [loss for _, interval, _ in parts for loss in interval.losses])
+    checks.losses_are_finite(trial, [loss for part in parts for loss in part.interval.losses])
     checks.weights_are_finite(trial, weights)
     difference = checks.weights_agree(trial, training.strategy, weights, world)
     checks.buffers_agree(trial, training.strategy, training.buffers(), world)
@@ -120,14 +130,15 @@ def merge_segments(parts_by_rank: list[list[Part]], same_weights: bool) -> list[
     """[rank][segment] -> [segment], each with the times and counts of all ranks."""
     segments = []
     for parts in zip(*parts_by_rank, strict=True):
-        warmup, first, _ = parts[0]
+        first = parts[0]
         segments.append(
             Segment(
-                warmup=warmup,
-                windows_s=[(interval.started_s, interval.ended_s) for _, interval, _ in parts],
-                samples=[sum(interval.samples) for _, interval, _ in parts],
-                num_steps=len(first.samples),
-                evaluation=evaluation.merge([evaluated for _, _, evaluated in parts], same_weights),
+                warmup=first.warmup,
+                windows_s=[(part.interval.started_s, part.interval.ended_s) for part in parts],
+                samples=[sum(part.interval.samples) for part in parts],
+                num_steps=len(first.interval.samples),
+                learning_rate=first.learning_rate,
+                evaluation=evaluation.merge([part.evaluated for part in parts], same_weights),
             )
         )
     return segments
@@ -137,15 +148,15 @@ def step_columns(parts_by_rank: list[list[Part]]) -> dict[str, list[Any]]:
     """Every rank's every step as columns of steps.parquet."""
     columns: dict[str, list[Any]] = {}
     for rank, parts in enumerate(parts_by_rank):
-        for segment, (warmup, interval, _) in enumerate(parts):
-            n = len(interval.samples)
+        for segment, part in enumerate(parts):
+            n = len(part.interval.samples)
             place: dict[str, list[Any]] = {
                 "segment": [segment] * n,
-                "warmup": [warmup] * n,
+                "warmup": [part.warmup] * n,
                 "rank": [rank] * n,
                 "step": list(range(n)),
             }
-            for name, values in {**place, **measure.as_columns(interval)}.items():
+            for name, values in {**place, **measure.as_columns(part.interval)}.items():
                 columns.setdefault(name, []).extend(values)
     return columns
 

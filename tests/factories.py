@@ -122,18 +122,25 @@ def a_segment(
         windows_s=[(100.0, 100.0 + duration_s) for duration_s in seconds],
         samples=list(samples or [32 * num_steps] * len(seconds)),
         num_steps=num_steps,
+        learning_rate=0.5,
         evaluation=evaluation,
     )
 
 
 def an_evaluation(
-    *, seconds: Sequence[float] = (1.0, 1.0), samples: int = 100, correct: int | None = 90, loss: float | None = 0.25
+    *,
+    seconds: Sequence[float] = (1.0, 1.0),
+    samples: int = 100,
+    correct: int | None = 90,
+    correct_top5: int | None = 99,
+    loss: float | None = 0.25,
 ) -> Evaluation:
     return Evaluation(
         windows_s=[(200.0, 200.0 + duration_s) for duration_s in seconds],
         samples=samples,
         predictions=samples,
         correct=correct,
+        correct_top5=correct_top5,
         loss=loss,
     )
 

@@ -90,6 +90,7 @@ WITHOUT_TORCH = [
     "typed",
     "errors",
     "trial",
+    "schedule",
     "plan",
     "launchers",
     "tasks",

@@ -169,6 +169,40 @@ def test_a_reason_with_signs_that_matplotlib_reads_as_mathematics_is_shown_as_it
     assert "needs $HOME and $_PATH^ set" in text
 
 
+# the epoch time: where more devices bring nothing
+
+FALLS_AND_RISES = [
+    *repeats(SINGLE, [4.0]),
+    *(
+        item
+        for devices, epoch_s in ((1, 4.2), (2, 2.0), (4, 3.0), (8, 3.5))
+        for item in repeats(on(devices), [epoch_s])
+    ),
+]
+
+
+def test_the_least_epoch_time_of_a_line_is_ringed():
+    axes = make_figure("epoch_time", tables_of(FALLS_AND_RISES), FigureConfig()).axes[0]
+    rings = [(line.get_xdata(), line.get_ydata()) for line in axes.lines if line.get_fillstyle() == "none"]
+    ((x, y),) = rings
+    assert float(np.squeeze(x)) == pytest.approx(2, rel=0.05)
+    assert float(np.squeeze(y)) == 2.0
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4", "8"]
+
+
+def test_the_rise_after_the_least_epoch_time_is_said():
+    text = words(svg_of("epoch_time", FALLS_AND_RISES))
+    assert "ddp: least on 2 devices, 2.00 s; more of them take longer: 3.00 s on 4, 3.50 s on 8." in text
+    falls = words(svg_of("epoch_time", [*repeats(on(1), [4.0]), *repeats(on(2), [2.0])]))
+    assert "ddp: least on 2 devices, 2.00 s, the most that were measured." in falls
+
+
+def test_a_strategy_on_one_device_is_compared_with_none_at_all():
+    text = words(svg_of("epoch_time", FALLS_AND_RISES))
+    assert "ddp on one device: 4.20 s, single 4.00 s; 0.95 times as fast (0.95 to 0.95)." in text
+    assert "on one device" not in words(svg_of("epoch_time", [*repeats(on(1), [4.0]), *repeats(on(2), [2.0])]))
+
+
 # plot.py
 
 

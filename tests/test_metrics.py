@@ -133,6 +133,7 @@ def test_without_an_evaluation_its_metrics_are_absent():
     assert metrics.evaluation_time_s(record) is None
     assert metrics.evaluation_throughput_samples_per_s(record) is None
     assert metrics.final_accuracy(record) is None
+    assert metrics.final_top5_accuracy(record) is None
 
 
 def test_the_final_accuracy_is_that_after_the_last_segment():
@@ -140,8 +141,15 @@ def test_the_final_accuracy_is_that_after_the_last_segment():
     assert metrics.final_accuracy(record) == 0.9
 
 
+def test_the_accuracy_of_the_five_likeliest_is_that_after_the_last_segment_too():
+    record = record_of(*[a_segment(evaluation=an_evaluation(correct_top5=correct)) for correct in (80, 97)])
+    assert metrics.final_top5_accuracy(record) == 0.97
+
+
 def test_ranks_with_weights_of_their_own_have_no_accuracy():
-    assert metrics.final_accuracy(record_of(a_segment(evaluation=an_evaluation(correct=None, loss=None)))) is None
+    nothing = an_evaluation(correct=None, correct_top5=None, loss=None)
+    assert metrics.final_accuracy(record_of(a_segment(evaluation=nothing))) is None
+    assert metrics.final_top5_accuracy(record_of(a_segment(evaluation=nothing))) is None
 
 
 def test_cpu_utilization_is_cpu_time_over_ranks_times_threads_times_time():

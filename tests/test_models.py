@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dpscale.typed import validated
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.datasets.synthetic_tokens import ENTROPY_NATS
-from dpscale.workloads.models import MODELS
+from dpscale.workloads.models import MODELS, torchvision_classifier
 from dpscale.workloads.models.base import cross_entropy
 from dpscale.workloads.samples import Samples
 from dpscale.world import World
@@ -25,12 +26,13 @@ from dpscale.world import World
 DIGITS = Samples("images", (1, 28, 28), 10)
 CIFAR = Samples("images", (3, 32, 32), 100)
 TOKENS = Samples("tokens", (12,), 50)
+OPTIONS = {"torchvision": {"name": "mobilenet_v3_small"}}  # of a row that can't do without
 RESNETS = [name for name in MODELS if name.startswith("resnet")]
 
 
-def built(name: str, samples: Samples, **options: Any) -> nn.Module:
+def built(name: str, samples: Samples, /, **options: Any) -> nn.Module:
     torch.manual_seed(0)
-    return MODELS[name].build(validated(MODELS[name].options, options, name), samples)
+    return MODELS[name].build(validated(MODELS[name].options, OPTIONS.get(name, {}) | options, name), samples)
 
 
 def batch_of(samples: Samples, size: int = 2) -> torch.Tensor:
@@ -39,8 +41,8 @@ def batch_of(samples: Samples, size: int = 2) -> torch.Tensor:
     return torch.randn(size, *samples.shape)
 
 
-def refusal(name: str, samples: Samples, **options: Any) -> str | None:
-    return MODELS[name].refusal(validated(MODELS[name].options, options, name), samples)
+def refusal(name: str, samples: Samples, /, **options: Any) -> str | None:
+    return MODELS[name].refusal(validated(MODELS[name].options, OPTIONS.get(name, {}) | options, name), samples)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -124,6 +126,46 @@ def test_a_resnet_takes_grey_images(stem):
 def test_residual_branches_begin_at_zero_if_asked_for(zero, weight):
     last_norm = built("resnet18", CIFAR, zero_init_residual=zero).layer1[0].bn2
     assert set(last_norm.weight.tolist()) == {weight}
+
+
+# any classifier of torchvision
+
+
+def test_the_names_of_torchvisions_classifiers_are_those_of_the_torchvision_that_is_pinned():
+    from torchvision import models
+
+    assert sorted(torchvision_classifier.NAMES) == models.list_models(module=models)
+
+
+FAMILIES = ["convnext_tiny", "densenet121", "googlenet", "maxvit_t", "swin_v2_t", "squeezenet1_0", "vit_b_16"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_classifier_is_built_for_the_classes_and_the_size_that_there_are(name):
+    samples = Samples("images", (3, 224, 224), 7)
+    with torch.device("meta"):
+        assert built("torchvision", samples, name=name)(torch.empty(2, *samples.shape)).shape == (2, 7)
+
+
+def test_a_classifier_that_takes_no_such_small_images_says_so_before_it_is_trained():
+    with pytest.raises(UserError, match=r"inception_v3 does not take images of \(3, 32, 32\): .*; use larger ones"):
+        built("torchvision", CIFAR, name="inception_v3")
+
+
+def test_a_classifier_takes_coloured_images():
+    assert refusal("torchvision", DIGITS) == "takes images of 3 channels"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": "eficientnet_b0"}, "torchvision has no classifier of that name; did you mean 'efficientnet_b0'?"),
+        ({}, "torchvision.name: this key is required"),
+    ],
+)
+def test_a_name_that_torchvision_does_not_have_is_refused_by_the_plan(options, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        validated(MODELS["torchvision"].options, options, "torchvision")
 
 
 # gpt

@@ -290,7 +290,7 @@ class Unflattened(nn.Linear):
 def evaluated(folder: Path, name: str) -> RankEvaluation:
     """One step of training, then 5 test images of one rank."""
     written(folder, {"shapes.py": SHAPES})
-    training = Training(a_single_trial(model=f"shapes:{name}", model_options={}), IMAGES, ALONE)
+    training = Training(a_single_trial(model=f"shapes:{name}", model_options={}), IMAGES, ALONE, steps_per_epoch=1)
     images = np.random.default_rng(0).integers(0, 256, (5, *IMAGES.shape), np.uint8)
     labels = np.array([0, 1, 1, 0, 1])
     test = Loader(Arrays(images, labels), mean=[0.5] * 3, std=[0.3] * 3, device=ALONE.device, workers=0)

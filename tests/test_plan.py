@@ -526,6 +526,9 @@ OTHER_VALUES: dict[str, Any] = {
     "workload.test_samples": 100,
     "workload.optimizer.name": "adam",
     "workload.optimizer.lr": 0.1,
+    "workload.optimizer.lr_reference_batch": 64,
+    "workload.optimizer.schedule.kind": "cosine",
+    "workload.optimizer.schedule.warmup_epochs": 0.5,
     "workload.optimizer.momentum": 0.9,
     "workload.optimizer.weight_decay": 0.01,
     "workload.optimizer.clip_norm": 1.0,
@@ -558,6 +561,9 @@ OTHER_VALUES: dict[str, Any] = {
 SHOWN_ELSEWHERE = {
     "workload",
     "workload.optimizer",
+    "workload.optimizer.schedule",
+    "workload.optimizer.schedule.milestones",
+    "workload.optimizer.schedule.gamma",
     "batch",
     "batch.global",
     "batch.headroom_percent",
@@ -592,7 +598,8 @@ def commands(data):
 def test_every_key_of_the_config_is_read_somewhere():
     sources = [*(ROOT / "scripts").rglob("*.py"), *(ROOT / "workflow").rglob("*.smk"), ROOT / "Snakefile"]
     text = "\n".join(path.read_text() for path in sources)
-    read_whole = {"name", "lr", "weight_decay"}  # the optimizer's go to torch_optimizer as they are
+    # the optimizer's go to torch_optimizer as they are, the schedule's to schedule.py
+    read_whole = {"name", "lr", "weight_decay", "lr_reference_batch", "gamma"}
     names = {name for _, model in LEVELS for name in model.model_fields} - read_whole
     assert {name for name in names if not re.search(rf"\.{name}\b", text)} == set()
 

@@ -1,4 +1,7 @@
-"""Every row of STRATEGIES learns what one process learns from the same samples: two ranks, ten steps of SGD."""
+"""Every row of STRATEGIES learns what one process learns from the same samples: two ranks, ten steps of SGD.
+
+The learning rate rises over three steps and falls over seven: a row whose optimiser does not follow learns something else.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from dpscale.strategies.base import Accumulation
 from dpscale.trial import Trial
 
 BATCH = 16  # per rank; one process takes twice that
-STEPS = {"steps": 10, "warmup_steps": 0, "evaluate": False, "optimizer": SGD}
+SCHEDULE = {"kind": "cosine", "warmup_epochs": 0.15, "milestones": None, "gamma": None}  # an epoch has 20 steps
+STEPS = {"steps": 10, "warmup_steps": 0, "evaluate": False, "optimizer": {**SGD, "schedule": SCHEDULE}}
 FP32 = 1e-5
 OUTSIDE_SLURM = [launcher for launcher in LAUNCHERS if launcher != "srun" and starts_here(launcher)]
 

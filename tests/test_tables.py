@@ -231,15 +231,17 @@ def test_losses_have_a_row_per_step_of_every_repeat():
 def test_evaluations_have_a_row_per_segment_warm_up_included():
     evaluations = make_tables([measured(DDP)])["evaluations"]
     assert evaluations.warmup.tolist() == [True, False, False]
-    assert set(zip(evaluations.samples, evaluations.correct, evaluations.loss, strict=True)) == {(100, 90, 0.25)}
+    columns = ["samples", "correct", "correct_top5", "loss", "learning_rate"]
+    assert set(evaluations[columns].itertuples(index=False, name=None)) == {(100, 90, 99, 0.25, 0.5)}
 
 
 def test_ranks_with_weights_of_their_own_are_counted_but_not_judged():
-    segment = a_segment(evaluation=an_evaluation(correct=None, loss=None))
+    segment = a_segment(evaluation=an_evaluation(correct=None, correct_top5=None, loss=None))
     record = a_record(segments=[segment])
     (row,) = make_tables([(DDP, record, steps_of(record))])["evaluations"].itertuples()
     assert row.samples == 100
     assert pd.isna(row.correct)
+    assert pd.isna(row.correct_top5)
     assert pd.isna(row.loss)
 
 

@@ -165,6 +165,7 @@ def test_any_number_of_ranks_evaluates_every_test_sample_once(ranks: int, evalua
     for segment, of_one in zip(evaluations[ranks].segments, evaluations[1].segments, strict=True):
         assert segment.evaluation.samples == TEST_SAMPLES
         assert segment.evaluation.correct == of_one.evaluation.correct
+        assert segment.evaluation.correct_top5 == of_one.evaluation.correct_top5 >= segment.evaluation.correct
         assert segment.evaluation.loss == pytest.approx(of_one.evaluation.loss, abs=1e-6)
 
 
@@ -183,6 +184,7 @@ def test_the_control_has_no_accuracy_and_exchanges_nothing(data: Path, tmp_path:
     done = trained(small_trial("independent"), data, tmp_path, inject="keep_weights")
     evaluation = done.record.timed_segments[0].evaluation
     assert (evaluation.samples, evaluation.correct, evaluation.loss) == (TEST_SAMPLES, None, None)
+    assert evaluation.correct_top5 is None
     assert done.record.weights_max_difference is None
     assert not np.allclose(weights(done, 0), weights(done, 1))
 

@@ -48,7 +48,9 @@ def averages_gradients(trial: Trial, stream: TrainingStream, world: World) -> No
     (batch,) = stream.batches(0, 1)
     inputs, labels = (tensor[: small.batch_size_per_rank] for tensor in batch)
 
-    plain = Training(replace(small, strategy="single", base="single", options={}), stream.samples, world)
+    plain = Training(
+        replace(small, strategy="single", base="single", options={}), stream.samples, world, stream.steps_per_epoch
+    )
     before = [weight.clone() for weight in plain.weights()]
     plain.replica.model.eval()
     plain.gradients_of((inputs, labels))
@@ -59,7 +61,7 @@ def averages_gradients(trial: Trial, stream: TrainingStream, world: World) -> No
     expected = [weight.clone() for weight in plain.weights()]
     del plain
 
-    rehearsed = Training(small, stream.samples, world)
+    rehearsed = Training(small, stream.samples, world, stream.steps_per_epoch)
     rehearsed.replica.model.eval()
     rehearsed.gradients_of((inputs, labels))
     rehearsed.update()

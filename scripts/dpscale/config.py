@@ -51,6 +51,12 @@ def _each_once(values: list[str]) -> list[str]:
     return values
 
 
+def _rising(values: list[float]) -> list[float]:
+    if values != sorted(set(values)):
+        raise ValueError("give them in rising order, each once")
+    return values
+
+
 def _no_pattern(path: str) -> str:
     """Snakemake takes what stands in braces for a wildcard."""
     if not path.isprintable() or {"{", "}"} & set(path):
@@ -59,14 +65,47 @@ def _no_pattern(path: str) -> str:
 
 
 Listed = Annotated[list[str], Field(min_length=1), AfterValidator(_each_once)]
+Milestones = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1), AfterValidator(_rising)]
 Folder = Annotated[str, Field(min_length=1), AfterValidator(_no_pattern)]
+
+
+class ScheduleConfig(Strict):
+    """What the learning rate is of the optimiser's own, step by step."""
+
+    kind: Literal["constant", "step", "cosine"] = Field(
+        "constant",
+        description="after the warm-up: unchanged, times gamma at each milestone, or falling to 0 at the end",
+    )
+    warmup_epochs: Number = Field(
+        0.0,
+        ge=0,
+        description="first epochs, in which it rises in proportion to the step; they are measured as any other",
+    )
+    milestones: Milestones | None = Field(
+        None, description="step only: after how many epochs it falls, such as [30, 60]"
+    )
+    gamma: Number | None = Field(None, gt=0, lt=1, description="step only: what it is multiplied by; null = 0.1")
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> ScheduleConfig:
+        if self.kind == "step" and self.milestones is None:
+            raise ValueError("kind: step needs milestones; give them, such as [30, 60, 80]")
+        for key in ("milestones", "gamma"):
+            if self.kind != "step" and getattr(self, key) is not None:
+                raise ValueError(f"{key} goes with kind: step; remove it")
+        return self
 
 
 class OptimizerConfig(Strict):
     """One of torch.optim's, by its name in lower case."""
 
     name: Literal["adadelta", "adam", "adamw", "sgd"] = Field("adadelta", description="which of torch.optim's")
-    lr: Number = Field(0.5, gt=0, description="learning rate; it is not scaled with the number of devices")
+    lr: Number = Field(0.5, gt=0, description="learning rate, at its highest")
+    lr_reference_batch: Count | None = Field(
+        None,
+        description="samples per step that lr is meant for: lr grows in proportion with the global batch; null = it does not",
+    )
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     momentum: Number | None = Field(None, ge=0, lt=1, description="sgd only; null = 0")
     weight_decay: Number = Field(0.0, ge=0, description="L2 penalty (decoupled for adamw)")
     clip_norm: Number | None = Field(None, gt=0, description="largest norm of the whole gradient; null = not clipped")

@@ -15,6 +15,8 @@ from dpscale.training import Training
 from dpscale.workloads.loading import Loader, evaluation_indices, most_evaluation_batches
 from dpscale.world import World
 
+TOP = 5  # likeliest classes among which an answer may be right, as ImageNet's error is counted
+
 
 @dataclass(frozen=True)
 class RankEvaluation:
@@ -24,6 +26,7 @@ class RankEvaluation:
     samples: int
     predictions: int
     correct: int
+    correct_top5: int | None  # None: there are no more than five classes
     loss_sum: float
 
 
@@ -36,24 +39,26 @@ def evaluate(test: Loader, training: Training, batch_size: int, world: World) ->
         sums, window_s = measure.time_call(lambda: _sums(test, training, batch_size, world), world)
     finally:
         model.train()
-    samples, predictions, correct, loss_sum = sums
-    return RankEvaluation(window_s, int(samples), int(predictions), int(correct), loss_sum)
+    samples, predictions, correct, correct_top5, loss_sum = sums
+    top5 = int(correct_top5) if training.classes > TOP else None
+    return RankEvaluation(window_s, int(samples), int(predictions), int(correct), top5, loss_sum)
 
 
 @torch.no_grad()
 def _sums(test: Loader, training: Training, batch_size: int, world: World) -> list[float]:
-    """(samples, predictions, correct ones, sum of samples' losses) over all ranks.
+    """(samples, predictions, correct ones, those right among the five likeliest, sum of samples' losses) over all ranks.
 
     Integers and float64, so that no order of adding shows. A sample's loss is the mean over its predictions.
     """
-    totals = torch.zeros(4, dtype=torch.float64, device=world.device)
+    totals = torch.zeros(5, dtype=torch.float64, device=world.device)
     # The plain model: ranks may have different numbers of batches, and a wrapper's forward may wait for the others.
     indices = evaluation_indices(test.num_samples, batch_size, world.rank, world.size)
     for inputs, labels in test.batches(indices):
         with training.precision.autocast():
             output = training.plain_model(inputs)
         losses = training.loss_function(output.float(), labels, reduction="none")
-        predicted = output.argmax(dim=-1)
+        likeliest = output.topk(min(TOP, output.shape[-1]), dim=-1).indices
+        predicted = likeliest[..., 0]
         if not predicted.shape == losses.shape == labels.shape:
             raise UserError(
                 f"{training.model_name}: for labels {tuple(labels.shape)} it predicts {tuple(predicted.shape)} and its loss "
@@ -62,7 +67,8 @@ def _sums(test: Loader, training: Training, batch_size: int, world: World) -> li
             )
         loss_sum = losses.double().reshape(len(labels), -1).mean(dim=1).sum()
         counts = torch.tensor([len(labels), labels.numel()], dtype=torch.float64, device=world.device)
-        totals += torch.cat([counts, torch.stack([(predicted == labels).sum().double(), loss_sum])])
+        right = (likeliest == labels[..., None]).double()  # in at most one place
+        totals += torch.cat([counts, torch.stack([right[..., 0].sum(), right.sum(), loss_sum])])
     if training.replica.waits_in_forward:
         _wait_in_forward(
             test, training, most_evaluation_batches(test.num_samples, batch_size, world.size) - len(indices)
@@ -89,5 +95,6 @@ def merge(parts: list[RankEvaluation | None], same_weights: bool) -> Evaluation 
         samples=first.samples,
         predictions=first.predictions,
         correct=first.correct if same_weights else None,
+        correct_top5=first.correct_top5 if same_weights else None,
         loss=first.loss_sum / first.samples if same_weights else None,
     )

@@ -116,17 +116,25 @@ def _styles(summary: pd.DataFrame, settings: FigureConfig) -> Iterator[tuple[str
         )
 
 
-def _over_devices(axes: Axes, summary: pd.DataFrame, column: str, settings: FigureConfig) -> None:
-    """Lines of a column over N with its low and high, and x ticks at the N that were measured."""
+def _over_devices(
+    axes: Axes, summary: pd.DataFrame, column: str, settings: FigureConfig
+) -> list[tuple[str, pd.DataFrame, pd.Series, dict]]:
+    """Lines of a column over N with its low and high, and x ticks at the N that were measured.
+
+    Returns:
+        (label, cells, where their points are along N, style) of each line.
+    """
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     all_series = [(label, cells[cells[column].notna()], style) for label, cells, style in _styles(summary, settings)]
     drawn = [(label, cells, style) for label, cells, style in all_series if len(cells)]
     apart = min(0.025, 0.2 / max(1, len(drawn)))
+    lines = []
     for index, (label, cells, style) in enumerate(drawn):
         beside = 1 + apart * (index - (len(drawn) - 1) / 2)  # so that intervals at one N don't hide each other
         errors = [cells[column] - cells[f"{column}_low"], cells[f"{column}_high"] - cells[column]]
         axes.errorbar(cells.devices * beside, cells[column], yerr=errors, capsize=3, label=label, **style)
+        lines.append((label, cells, cells.devices * beside, style))
     axes.set_xscale("log", base=2)
     ticks = sorted(summary.devices.unique())
     axes.xaxis.set_major_locator(FixedLocator(ticks))
@@ -134,10 +142,13 @@ def _over_devices(axes: Axes, summary: pd.DataFrame, column: str, settings: Figu
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
     axes.set_xlabel("devices N")
+    return lines
 
 
-def _foot(figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread: str = "spread") -> None:
-    """Below the axes: what points and bars are, the base, warnings, and what was not measured and why."""
+def _foot(
+    figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread: str = "spread", notes: Sequence[str] = ()
+) -> None:
+    """Below the axes: what points and bars are, the base, notes, warnings, and what was not measured and why."""
     good = summary[summary.status == "ok"]
     lines = []
     if len(good):
@@ -147,6 +158,7 @@ def _foot(figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread:
     if spread == "speedup_spread" and len(good):
         bases = [base for base in dict.fromkeys(good.base_cell.fillna("")) if base]
         lines[0] += f" Base: {', '.join(bases)}." if bases else " No cell on one device: no base, so n/a."
+    lines += notes
     for status, cells in summary[summary.status != "ok"].groupby("status", sort=False):
         for reason, those in cells.groupby("reason", sort=False):
             names = ", ".join(_cell_name(cell) for cell in those.itertuples())
@@ -215,6 +227,55 @@ def _efficiency(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     _foot(figure, summary, settings, "speedup_spread")
 
 
+def _epoch_time(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    """The least time of each line is ringed; what more devices take, and the wrapper on one device, is put in words."""
+    summary = tables["summary"]
+    axes = figure.subplots()
+    notes: list[str] = []
+    for label, cells, places, style in _over_devices(axes, summary, "epoch_time_s", settings):
+        notes += _on_one_device(label, cells, summary)
+        if len(cells) == 1:
+            continue
+        least = int(cells.epoch_time_s.argmin())
+        axes.plot(
+            places.iloc[least],
+            cells.epoch_time_s.iloc[least],
+            marker="o",
+            markersize=13,
+            fillstyle="none",
+            color=style["color"],
+        )
+        more = [f"{_seconds(cell.epoch_time_s)} on {cell.devices}" for cell in cells[least + 1 :].itertuples()]
+        rise = f"; more of them take longer: {', '.join(more)}" if more else ", the most that were measured"
+        fastest = cells.iloc[least]
+        notes.append(f"{label}: least on {fastest.devices} devices, {_seconds(fastest.epoch_time_s)}{rise}.")
+    axes.set_xlabel("processes N" if set(summary.device) == {"cpu"} else "devices N")
+    axes.set_ylabel("epoch time in s (training)")
+    axes.set_ylim(0, None)
+    _legend(axes)
+    _foot(figure, summary, settings, notes=notes)
+
+
+def _on_one_device(label: str, cells: pd.DataFrame, summary: pd.DataFrame) -> Iterator[str]:
+    """What a strategy costs where there is nobody to exchange anything with."""
+    for cell in cells[(cells.devices == 1) & (cells.base != "single")].itertuples():
+        for base in summary.itertuples():
+            if _cell_name(base) == cell.base_cell != _cell_name(cell):
+                yield (
+                    f"{label} on one device: {_seconds(cell.epoch_time_s)}, {base.strategy} {_seconds(base.epoch_time_s)}; "
+                    f"{cell.speedup:.2f} times as fast ({cell.speedup_low:.2f} to {cell.speedup_high:.2f})."
+                )
+
+
+def _seconds(value: Any) -> str:
+    return f"{_rounded(value)} s"
+
+
+def _rounded(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
+
+
 def _evaluation(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     summary = tables["summary"]
     axes = figure.subplots()
@@ -258,7 +319,7 @@ def _comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
             error = [[value - cell[f"{column}_low"]], [cell[f"{column}_high"] - value]]
             axes.barh(row, value, xerr=error, color=colours[cell.strategy], capsize=2, height=0.7, ecolor="0.2")
             axes.annotate(  # at the bar's root, where no error bar can hide it; haloed, as it may be longer than the bar
-                f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}",
+                _rounded(value),
                 (0, row),
                 xytext=(4, 0),
                 textcoords="offset points",
@@ -312,6 +373,9 @@ FIGURES: dict[str, FigureRow] = {
     "comparison": FigureRow(question="What does each way to train cost?", tables=("summary",), draw=_comparison),
     "speedup": FigureRow(question="How much faster do N devices train than one?", tables=("summary",), draw=_speedup),
     "efficiency": FigureRow(question="What share of N devices is put to use?", tables=("summary",), draw=_efficiency),
+    "epoch_time": FigureRow(
+        question="How long does an epoch take on N devices?", tables=("summary",), draw=_epoch_time
+    ),
     "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=_loss),
     "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=_evaluation),
 }

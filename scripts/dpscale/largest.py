@@ -66,7 +66,7 @@ def parts_of(trial: Trial) -> int:
 def probe_of(trial: Trial) -> Trial:
     """The trial that the search for a cell's batch starts, without its batch: the same for all repeats.
 
-    How long a trial trains, and from which seed, decides nothing of its memory.
+    How long a trial trains, from which seed and at which learning rates decides nothing of its memory.
     """
     return replace(
         trial,
@@ -78,6 +78,7 @@ def probe_of(trial: Trial) -> Trial:
         warmup_epochs=None,
         steps=STEPS,
         warmup_steps=WARMUP_STEPS,
+        optimizer={**trial.optimizer, "lr_reference_batch": None, "schedule": None},
     )
 
 

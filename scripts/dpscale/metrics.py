@@ -101,6 +101,14 @@ def final_accuracy(record: Record) -> float | None:
     return found[-1].correct / found[-1].predictions
 
 
+def final_top5_accuracy(record: Record) -> float | None:
+    """The same of predictions whose five likeliest classes hold the right one; None with no more than five classes too."""
+    found = evaluations(record)
+    if not found or found[-1].correct_top5 is None:
+        return None
+    return found[-1].correct_top5 / found[-1].predictions
+
+
 def utilization_percent(record: Record) -> float | None:
     """How busy the devices were in the timed segments.
 

@@ -6,6 +6,7 @@ machine (GPUs, packages, a compiler) is probed by the trial where it runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -134,6 +135,12 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
             yield from _misfit(place, workload, row.samples(settings))
     if workload.optimizer.momentum is not None and workload.optimizer.name != "sgd":
         yield f"{place}.optimizer.momentum = {workload.optimizer.momentum}: only sgd has it; remove it or use name: sgd"
+    schedule = workload.optimizer.schedule
+    if schedule.kind == "cosine" and schedule.warmup_epochs >= (experiment.epochs or math.inf):
+        yield (
+            f"{place}.optimizer.schedule.warmup_epochs = {schedule.warmup_epochs:g}: leaves nothing of epochs = "
+            f"{experiment.epochs} for the cosine; lower it, or raise epochs"
+        )
 
 
 def _misfit(place: str, workload: WorkloadConfig, samples: Samples) -> Iterator[str]:

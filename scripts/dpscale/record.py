@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 # 1: first format
 # 2: trials with compile and channels_last; compile time and skipped steps
 # 3: evaluations count predictions, of which a sequence of tokens has many; trials whose batch a search found
-FORMAT_VERSION = 3
+# 4: right answers among the five likeliest; the learning rate of each segment
+FORMAT_VERSION = 4
 RECORD, STEPS = "record.json", "steps.parquet"
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
@@ -33,12 +34,13 @@ Window = tuple[float, float]  # start and end, in s of the machine's monotonic c
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The whole test set, once. `correct` and `loss` are null where ranks hold different weights."""
+    """The whole test set, once. What is right, and the loss, is null where ranks hold different weights."""
 
     windows_s: list[Window]  # [rank]
     samples: int  # counted over all ranks
     predictions: int  # one for each image, one for each token of a sequence
     correct: int | None  # of the predictions
+    correct_top5: int | None  # the label is among the five likeliest; null with no more than five classes
     loss: float | None  # mean over all samples
 
 
@@ -50,6 +52,7 @@ class Segment:
     windows_s: list[Window]  # [rank], of the training steps
     samples: list[int]  # [rank], as the loader delivered them
     num_steps: int
+    learning_rate: float  # of the last step, as the optimiser had it
     evaluation: Evaluation | None
 
 

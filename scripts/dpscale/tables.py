@@ -34,6 +34,7 @@ IDENTITY = {
     "batch_size_per_device": "samples per device and step; empty where a search is yet to find it",
     "global_batch_size": "samples per step over all devices; empty with it",
     "threads_per_rank": "CPU threads of each rank",
+    "learning_rate": "the highest of the training: lr, scaled with the global batch where the config asks for it",
 }
 STATUS = {
     "status": "ok, unavailable (a need of the strategy is not met here) or missing (planned, but not measured yet)",
@@ -52,6 +53,7 @@ ESTIMATED = {
     "peak_reserved_MiB": "CUDA: largest peak of memory held by torch's allocator of any rank, in MiB",
     "compile_time_s": "time that torch.compile took before the first step, in s; no part of any other time",
     "final_accuracy": "share of the predictions over the test set that is right at the end; empty where ranks hold different weights",
+    "final_top5_accuracy": "share of them whose five likeliest classes hold the right one; empty with no more than five classes, too",
 }
 TIMINGS = {
     **IDENTITY,
@@ -116,7 +118,9 @@ EVALUATIONS = {
     "samples": "test samples that were counted, each exactly once",
     "predictions": "one for each image, one for each token of a sequence",
     "correct": "how many of them were right; empty where ranks hold different weights",
+    "correct_top5": "how many had the right class among the five likeliest; empty with no more than five classes, too",
     "loss": "mean loss over the samples",
+    "learning_rate": "of the training's last step before it",
     "evaluation_time_s": "the slowest rank's time, in s",
 }
 TABLES = {"timings": TIMINGS, "summary": SUMMARY, "losses": LOSSES, "evaluations": EVALUATIONS}
@@ -225,6 +229,7 @@ def _timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) ->
         "peak_allocated_MiB": metrics.peak_memory_MiB(record, "allocated"),
         "peak_reserved_MiB": metrics.peak_memory_MiB(record, "reserved"),
         "final_accuracy": metrics.final_accuracy(record),
+        "final_top5_accuracy": metrics.final_top5_accuracy(record),
         **metrics.phase_times_s(steps),
         "cpu_percent_per_rank": metrics.cpu_percent_per_rank(record),
         "others_cpu_percent": metrics.others_cpu_percent(record),
@@ -361,7 +366,9 @@ def _evaluations(measured: Sequence[Measured]) -> list[dict[str, Any]]:
             "samples": segment.evaluation.samples,
             "predictions": segment.evaluation.predictions,
             "correct": segment.evaluation.correct,
+            "correct_top5": segment.evaluation.correct_top5,
             "loss": segment.evaluation.loss,
+            "learning_rate": segment.learning_rate,
             "evaluation_time_s": metrics.slowest_s(segment.evaluation.windows_s),
         }
         for trial, record, _ in measured

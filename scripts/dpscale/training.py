@@ -11,6 +11,7 @@ from torch import nn
 from dpscale.errors import UserError
 from dpscale.own import is_own
 from dpscale.precision import Precision
+from dpscale.schedule import learning_rates
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Setup
 from dpscale.trial import Trial
@@ -24,18 +25,19 @@ from dpscale.world import World
 class Training:
     """Model, optimiser and loss of one rank. `parts`, then `forward` and `backward` of each, then `update` make a step."""
 
-    def __init__(self, trial: Trial, samples: Samples, world: World) -> None:
+    def __init__(self, trial: Trial, samples: Samples, world: World, steps_per_epoch: int) -> None:
         self.strategy, self.world = STRATEGIES[trial.base], world
-        self.model_name = trial.model
+        self.model_name, self.classes = trial.model, samples.classes
         self.precision = Precision(trial.precision, world.device, self.strategy.casts_itself)
         self.clip_norm = trial.optimizer.get("clip_norm")
+        self.learning_rates = learning_rates(trial, steps_per_epoch)
         model = build_model(trial, samples, world).to(memory_format=memory_format(trial))
         self.loss_function = own.loss_of(model) if is_own(trial.model) else MODELS[trial.model].loss
         self.replica = self.strategy.replica(
             Setup(
                 model=model,
                 options=validated(self.strategy.options, trial.options, trial.strategy),
-                optimizer=trial.optimizer,
+                optimizer={**trial.optimizer, "lr": trial.learning_rate},
                 precision=trial.precision,
                 batch_size_per_rank=trial.batch_size_per_rank,
                 world=world,
@@ -75,6 +77,8 @@ class Training:
         if self.before_first_update is not None:
             self.before_first_update()
             self.before_first_update = None
+        if self.learning_rates is not None:  # of the steps that were taken: one that a scaler skips does not count
+            self.replica.learning_rate = self.learning_rates(self.precision.updates - (self.skipped_steps or 0))
         self.precision.updates += 1
         self.replica.update(lambda optimizer: self.precision.step(optimizer, self.clip_norm))
 

@@ -116,6 +116,16 @@ class Trial:
         return None if self.batch_size_per_device is None else self.batch_size_per_device * self.devices
 
     @property
+    def learning_rate(self) -> float | None:
+        """The highest of the training: scaled with the global batch where the config gives a batch that lr is meant for
+        (linear scaling; Goyal et al., "Accurate, large minibatch SGD", 2017). None before the batch is known."""
+        lr: float = self.optimizer["lr"]
+        reference = self.optimizer.get("lr_reference_batch")
+        if reference is None:
+            return lr
+        return None if self.global_batch_size is None else lr * self.global_batch_size / reference
+
+    @property
     def batch_size_per_rank(self) -> int:
         """Samples that one process loads per step: nn.DataParallel's one process feeds all devices."""
         assert self.global_batch_size is not None, f"{self.id} has no batch yet"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPTS = REPOSITORY / "scripts"
+SOURCE = Path("/usr/share/datasets/fashion-mnist")  # as in config.yaml; Debian: dataset-fashion-mnist
 sys.path.insert(0, str(SCRIPTS))
 
 from dpscale.config import load_config  # noqa: E402 - the path above first
@@ -32,6 +33,7 @@ class Settings:
     steps: int  # of one side of a pair of the loop bench
     samples: int  # per epoch of the textbook bench and of the loaders'
     trials: int  # of the dry run
+    learns_from: int  # training samples of the accuracy bench
     folder: Path  # for everything that is made; gone afterwards
 
 

@@ -73,7 +73,7 @@ def rank_main(rank: int, trial: Trial, data: Path, out: Path, pairs: int, steps:
     torch.set_num_threads(trial.threads_per_rank)
     with joined(trial, rank, port) as world:
         stream = TrainingStream(trial, data, world.rank, world.device)
-        ours, bare = Training(trial, stream.samples, world), BareLoop(trial, stream, world)
+        ours, bare = Training(trial, stream.samples, world, stream.steps_per_epoch), BareLoop(trial, stream, world)
         throughputs = []
         for pair in range(-1, pairs):  # the first pair warms both up
             first_step = (pair + 1) * steps

@@ -1,4 +1,4 @@
-"""What the project costs, as ratios of interleaved pairs: its loop, its strategies, its loaders, its dry run, its start-up, a job's.
+"""What the project costs, as ratios of interleaved pairs, and what it learns: its loop, strategies, loaders, dry run, start-up.
 
     python tests/bench/run.py                every bench, at least 5 pairs each: some 20 minutes on 2 cores
     python tests/bench/run.py loop           one of them
@@ -27,8 +27,8 @@ from tabulate import tabulate
 
 from dpscale.environment import describe_machine
 
-BENCHES = ("loop", "strategies", "half", "textbook", "loaders", "dry_run", "startup", "job_start")
-SMALLEST = {"pairs": 1, "steps": 3, "samples": 512, "trials": 10}
+BENCHES = ("loop", "strategies", "half", "textbook", "loaders", "dry_run", "startup", "job_start", "accuracy")
+SMALLEST = {"pairs": 1, "steps": 3, "samples": 512, "trials": 10, "learns_from": 512}
 
 
 def main() -> int:
@@ -40,6 +40,7 @@ def main() -> int:
         "--samples", type=int, default=12_032, help="textbook and loaders: samples per epoch; all would be 59,904"
     )
     parser.add_argument("--trials", type=int, default=5_000, help="dry_run: how many are planned")
+    parser.add_argument("--learns-from", type=int, default=60_000, help="accuracy: training samples; 60,000 are all")
     parser.add_argument("--smallest", action="store_true", help="each bench in its smallest form")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "results" / "bench", help="folder of the raw figures")
     args = parser.parse_args()

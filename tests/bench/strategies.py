@@ -128,7 +128,7 @@ def runner(side: Side, batches: list[Batch], samples: Samples, world: World) -> 
     """A function that trains on the batches and returns when it began and ended on this rank."""
     trial, bare = side
     if bare is None:
-        training = Training(trial, samples, world)
+        training = Training(trial, samples, world, len(batches))
 
         def ours() -> tuple[float, float]:
             interval = measure.time_steps(iter(batches), training, world, len(batches))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from common import Comparison, NotHere, Settings, launch, plan_one, prepare, run_python
+from common import SOURCE, Comparison, NotHere, Settings, launch, plan_one, prepare, run_python
 from textbook_training import BATCH_SIZE, WARMUP_STEPS
 
 from dpscale.attempt import free_port
@@ -20,7 +20,6 @@ from dpscale.monitor import usable_cpus
 from dpscale.record import Record
 from dpscale.trial import Trial
 
-SOURCE = Path("/usr/share/datasets/fashion-mnist")  # as in config.yaml; Debian: dataset-fashion-mnist
 GOALS = {1: 1.1, 2: 2.5}  # processes -> at least so many times as fast
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 

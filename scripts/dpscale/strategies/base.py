@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpscale.trial import Trial
     from dpscale.world import World
 
+OURS = {"clip_norm", "lr_reference_batch", "schedule"}  # keys of the config's optimizer; the others are torch's
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 
@@ -41,7 +42,7 @@ class Setup:
 
     model: nn.Module  # the user's own, on its device, with the same weights on every rank
     options: Any  # of the row
-    optimizer: Mapping[str, Any]  # the config's: name, lr, momentum, weight_decay, clip_norm
+    optimizer: Mapping[str, Any]  # the config's, with the learning rate of this trial
     precision: str
     batch_size_per_rank: int
     world: World
@@ -70,6 +71,18 @@ class Replica:
     ) -> torch.optim.Optimizer:
         """The optimiser over the wrapped model's parameters."""
         return factory(self.model.parameters(), **arguments)
+
+    @property
+    def learning_rate(self) -> float:
+        """As the optimiser has it, which all weights share."""
+        rate: float = self.optimizer.param_groups[0]["lr"]
+        return rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        """From the next step on. A library's optimiser around torch's reads it where torch's does."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
 
     @property
     def optimizer_state(self) -> Mapping[Any, Any]:
@@ -121,7 +134,7 @@ def torch_optimizer(settings: Mapping[str, Any]) -> tuple[Callable[..., torch.op
     """(class, its keyword arguments) of the config's optimizer."""
     from torch import optim
 
-    arguments = {name: value for name, value in settings.items() if value is not None and name != "clip_norm"}
+    arguments = {name: value for name, value in settings.items() if value is not None and name not in OURS}
     name = arguments.pop("name")
     return {"adadelta": optim.Adadelta, "adam": optim.Adam, "adamw": optim.AdamW, "sgd": optim.SGD}[name], arguments
 
