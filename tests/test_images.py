@@ -722,7 +722,7 @@ def test_accuracy_is_that_of_the_same_training_on_imagefolder(tmp_path):
 
     stream = TrainingStream(trial, tmp_path / "made", 0, CPU)
     test = open_loader(trial, tmp_path / "made", "test", CPU)
-    ours, theirs = (Training(trial, manifest.samples, ALONE) for _ in range(2))
+    ours, theirs = (Training(trial, manifest.samples, ALONE, stream.steps_per_epoch) for _ in range(2))
     steps = stream.steps_per_epoch * 3
     rows = np.concatenate([training_indices(180, 20, 0, 1, trial.seed, epoch) for epoch in range(3)])
     for batch, indices in zip(stream.batches(0, steps), rows, strict=True):

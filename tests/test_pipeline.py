@@ -23,7 +23,7 @@ CELLS = {
     "data_parallel/spawn/1x2",
 }
 ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
-FIGURES = {"comparison", "speedup", "efficiency", "loss", "evaluation"}
+FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation"}
 TABLES = {"timings", "summary", "losses", "evaluations"}
 
 

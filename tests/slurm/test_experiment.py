@@ -42,7 +42,7 @@ def record_of(checkout: ClusterCheckout, cell: str) -> Record:
 
 def test_it_ends_with_all_figures_and_leaves_nothing(done: ClusterCheckout) -> None:
     figures = {path.stem for path in done.copy.results("small/figures").glob("*.svg")}
-    assert {"comparison", "speedup", "efficiency", "loss", "evaluation"} <= figures
+    assert {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation"} <= figures
     assert done.leftovers() == []
 
 
