@@ -62,8 +62,8 @@ def count_samples() -> None:
 
     batches, counts = Loader.batches, {}
 
-    def counted(self, indices):
-        for images, labels in batches(self, indices):
+    def counted(self, *arguments):
+        for images, labels in batches(self, *arguments):
             counts[str(self.num_samples)] = counts.get(str(self.num_samples), 0) + len(images)
             leave("samples", counts)
             yield images, labels
@@ -293,8 +293,8 @@ def slow_loader() -> None:
 
     batches = Loader.batches
 
-    def late(self, indices):
-        for batch in batches(self, indices):
+    def late(self, *arguments):
+        for batch in batches(self, *arguments):
             time.sleep(0.02)
             yield batch
 
