@@ -106,7 +106,10 @@ class Launch(Trained):
 
     def end(self, timeout_s: float = 120) -> Launch:
         """Wait for its end; `stderr` and `returncode` are there afterwards."""
-        self.stderr = self.process.communicate(timeout=timeout_s)[1]
+        try:
+            self.stderr = self.process.communicate(timeout=timeout_s)[1]
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.folder}: not done after {timeout_s:g} s; its log:\n{self.log}") from None
         self.returncode = self.process.returncode
         return self
 
