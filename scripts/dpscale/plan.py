@@ -125,7 +125,7 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
         row = DATASETS[workload.dataset]
         if "source" in row.settings and row.published is None and settings.source is None:
             yield f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source"
-        counts = row.counts(settings) or (None, None)
+        counts = _counts(workload.dataset, datasets)
         for split, limit, count in zip(
             ("train", "test"), (workload.train_samples, workload.test_samples), counts, strict=True
         ):
@@ -141,6 +141,11 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
             f"{place}.optimizer.schedule.warmup_epochs = {schedule.warmup_epochs:g}: leaves nothing of epochs = "
             f"{experiment.epochs} for the cosine; lower it, or raise epochs"
         )
+
+
+def _counts(dataset: str, datasets: dict[str, DatasetConfig]) -> tuple[int | None, int | None]:
+    """(train, test) samples of a row of DATASETS, where they are known before it is prepared."""
+    return DATASETS[dataset].counts(datasets.get(dataset, DatasetConfig())) or (None, None)
 
 
 def _misfit(place: str, workload: WorkloadConfig, samples: Samples) -> Iterator[str]:
@@ -254,10 +259,7 @@ def _batch_problems(
         )
     available = workload.train_samples
     if available is None and workload.dataset in DATASETS:  # of one's own it is known when it has been prepared
-        available, _ = DATASETS[workload.dataset].counts(datasets.get(workload.dataset, DatasetConfig())) or (
-            None,
-            None,
-        )
+        available, _ = _counts(workload.dataset, datasets)
     for topology in topologies:
         n = topology.devices
         if experiment.batch.global_ is not None and experiment.batch.global_ % n:

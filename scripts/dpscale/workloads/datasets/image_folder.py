@@ -46,9 +46,7 @@ def _pack(config: DatasetConfig, folder: Path) -> Manifest:
 ROW = Dataset(
     summary="your own images: folders train and val (or test) with a folder for each class",
     settings=SETTINGS,
-    samples=lambda config: samples_of(
-        config, config.classes or 2
-    ),  # as found: no row of MODELS refuses a number of them
+    samples=lambda config: samples_of(config, config.classes or 2),  # as found: no model refuses a number of them
     counts=lambda config: None,
     pack=_pack,
 )
