@@ -12,7 +12,8 @@ from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
 from dpscale.record import RECORD, Record, read_steps, write_atomically
-from dpscale.tables import Measured, make_tables
+from dpscale.tables import make_tables
+from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
 
 

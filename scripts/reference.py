@@ -18,7 +18,7 @@ from dpscale.figures import FIGURES
 from dpscale.launchers import LAUNCHERS
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import PRECISIONS
-from dpscale.tables import TABLES
+from dpscale.tables.schema import TABLES
 from dpscale.typed import Strict
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.base import Dataset

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpscale.record import STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
-from dpscale.tables import Measured
+from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
 
 MACHINE = {

@@ -18,7 +18,8 @@ from matplotlib.colors import to_hex
 
 from dpscale.config import FigureConfig
 from dpscale.figures import FIGURES, FORMATS, make_figure, render
-from dpscale.tables import ESTIMATED, TABLES, Measured, make_tables, read_table
+from dpscale.tables import make_tables, read_table
+from dpscale.tables.schema import ESTIMATED, TABLES, Measured
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SINGLE, DDP = a_single_trial(), a_trial()

@@ -236,7 +236,7 @@ def test_the_datasets_code_makes_it_again_and_with_it_its_trials(checkout: Check
     assert again.measured == ALL
 
 
-@pytest.mark.parametrize("file", ["dpscale/figures.py", "plot.py"])
+@pytest.mark.parametrize("file", ["dpscale/figures/scaling.py", "plot.py"])
 def test_a_figures_code_makes_figures_only(checkout: Checkout, file: str) -> None:
     checkout.edit_code(file)
     again = checkout.dry_run()
@@ -244,7 +244,7 @@ def test_a_figures_code_makes_figures_only(checkout: Checkout, file: str) -> Non
 
 
 def test_a_tables_code_makes_tables_and_figures(checkout: Checkout) -> None:
-    checkout.edit_code("dpscale/tables.py")
+    checkout.edit_code("dpscale/tables/summary.py")
     again = checkout.dry_run()
     assert again.measured == set()
     assert again.jobs["collect"] == 1

@@ -505,7 +505,7 @@ import yaml
 from dpscale.config import load_config
 from dpscale.plan import plan_trials
 from dpscale.figures import FIGURES
-from dpscale.tables import TABLES
+from dpscale.tables.schema import TABLES
 from dpscale.code import trial_code
 trials = plan_trials(load_config(yaml.safe_load(open("config.yaml"))))["quickstart"]
 print(len(trials), *(trial_code(trial.base, trial.model, trial.launcher) for trial in trials[:1]))

@@ -23,7 +23,7 @@ from dpscale.config import Config, load_config
 from dpscale.plan import plan_trials
 from dpscale.record import STEP_COLUMNS, Record
 from dpscale.strategies import STRATEGIES
-from dpscale.tables import TABLES
+from dpscale.tables.schema import TABLES
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "results" / "README.md"]

@@ -25,7 +25,8 @@ from hypothesis import strategies as st
 
 from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
-from dpscale.tables import ESTIMATED, TABLES, TEXTS, make_tables, read_table
+from dpscale.tables import make_tables, read_table
+from dpscale.tables.schema import ESTIMATED, TABLES, TEXTS
 
 SINGLE, DDP = a_single_trial(), a_trial()
 

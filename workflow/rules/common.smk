@@ -19,7 +19,7 @@ from dpscale.errors import ConfigError
 from dpscale.figures import FIGURES, FORMATS
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import RECORD, STEPS
-from dpscale.tables import TABLES
+from dpscale.tables.schema import TABLES
 from dpscale.trial import LARGEST
 from dpscale.workloads.datasets import DATASETS, is_fetched
 from dpscale.workloads.datasets.base import RECEIPT

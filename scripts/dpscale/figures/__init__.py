@@ -1,0 +1,58 @@
+"""DataFrames -> figures. They read columns and compute no metric.
+
+FIGURES is the table of figures. Each answers the question that is its title; every point carries its interval or range,
+the number of repeats is stated, and what was not measured is named with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from dpscale.config import FigureConfig
+from dpscale.figures.comparison import comparison
+from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
+from dpscale.figures.loss import loss
+from dpscale.figures.scaling import efficiency, epoch_time, evaluation, speedup
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "png", "pdf")
+UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+
+FIGURES: dict[str, FigureRow] = {
+    "comparison": FigureRow(question="What does each way to train cost?", tables=("summary",), draw=comparison),
+    "speedup": FigureRow(question="How much faster do N devices train than one?", tables=("summary",), draw=speedup),
+    "efficiency": FigureRow(question="What share of N devices is put to use?", tables=("summary",), draw=efficiency),
+    "epoch_time": FigureRow(question="How long does an epoch take on N devices?", tables=("summary",), draw=epoch_time),
+    "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=loss),
+    "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=evaluation),
+}
+
+
+def render(name: str, tables: Tables, settings: FigureConfig, formats: Sequence[str] = FORMATS) -> dict[str, bytes]:
+    """Format -> the file of the figure of that name in FIGURES: the same bytes for the same tables."""
+    from matplotlib import rc_context
+
+    files = {}
+    with rc_context(style(name, settings)):  # some of it is for drawing, some for saving
+        figure = make_figure(name, tables, settings)
+        for kind in formats:
+            file = BytesIO()
+            figure.savefig(file, format=kind, dpi=settings.png_dpi, metadata=UNDATED[kind])
+            files[kind] = file.getvalue()
+    return files
+
+
+def make_figure(name: str, tables: Tables, settings: FigureConfig) -> Figure:
+    """The figure of that name in FIGURES, in the style that is set."""
+    from matplotlib.figure import Figure
+
+    row = FIGURES[name]
+    size = (settings.width_mm / MM_PER_INCH, 0.58 * settings.width_mm / MM_PER_INCH)
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(row.question, fontsize=settings.font_size_pt + 2, fontweight="bold")
+    row.draw(figure, tables, settings)
+    return figure

@@ -1,0 +1,183 @@
+"""What all figures share: style, colours, lines over N, legend, and the foot that says what was not measured.
+
+Plotting libraries are imported where they draw: Snakemake reads FIGURES at every start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import fill, shorten
+from typing import TYPE_CHECKING, Any
+
+from dpscale.config import FigureConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+MM_PER_INCH = 25.4
+MARKERS = "osD^vPX<>ph*"
+LINES = ["-", "--", "-.", ":"]
+GREY = "0.45"
+FOOT_LINES = 24  # entries below a figure, which grows for them
+ROOM_LINES = 6  # lines that it has room for as it is
+Tables = dict[str, "pd.DataFrame"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureRow:
+    """One row of FIGURES."""
+
+    question: str  # its title
+    tables: tuple[str, ...]  # that it reads
+    draw: Callable[[Figure, Tables, FigureConfig], None]  # on an empty figure
+
+
+def style(name: str, settings: FigureConfig) -> dict[Any, Any]:
+    return {
+        "font.size": settings.font_size_pt,
+        "axes.titlesize": settings.font_size_pt + 1,
+        "legend.fontsize": settings.font_size_pt - 1,
+        "axes.grid": True,
+        "grid.color": "0.9",
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "text.parse_math": False,  # a reason may hold any sign
+        "svg.hashsalt": name,
+        "svg.fonttype": "none",  # text that can be searched for
+        "pdf.fonttype": 42,
+    }
+
+
+def series(summary: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(label, cells) of every line over N: a strategy under a launcher on a number of nodes."""
+    several_launchers, several_precisions = summary.launcher.nunique() > 1, summary.precision.nunique() > 1
+    for (strategy, launcher, nodes), cells in summary.groupby(["strategy", "launcher", "nodes"], sort=False):
+        label = f"{strategy}, {launcher}" if several_launchers and cells.base.iloc[0] != "single" else str(strategy)
+        label += f", {cells.precision.iloc[0]}" if several_precisions else ""
+        yield label + (f", {nodes} nodes" if cells.nodes.iloc[0] > 1 else ""), cells.sort_values("devices")
+
+
+def colours(names: list[str], settings: FigureConfig) -> dict[str, tuple]:
+    import seaborn as sns
+
+    distinct = len(sns.color_palette(settings.palette))  # beyond them seaborn would begin again
+    palette = sns.color_palette(settings.palette if len(names) <= distinct else "husl", len(names))
+    return dict(zip(names, palette, strict=True))
+
+
+def styles(summary: pd.DataFrame, settings: FigureConfig) -> Iterator[tuple[str, pd.DataFrame, dict]]:
+    """Series with a colour by strategy, and a marker and line of their own: they survive a grey print."""
+    colour_of = colours(list(dict.fromkeys(summary.strategy)), settings)
+    for index, (label, cells) in enumerate(series(summary)):
+        yield (
+            label,
+            cells,
+            {
+                "color": colour_of[cells.strategy.iloc[0]],
+                "marker": MARKERS[index % len(MARKERS)],
+                "linestyle": LINES[index % len(LINES)],
+            },
+        )
+
+
+def over_devices(
+    axes: Axes, summary: pd.DataFrame, column: str, settings: FigureConfig
+) -> list[tuple[str, pd.DataFrame, pd.Series, dict]]:
+    """Lines of a column over N with its low and high, and x ticks at the N that were measured.
+
+    Returns:
+        (label, cells, where their points are along N, style) of each line.
+    """
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    all_series = [(label, cells[cells[column].notna()], style) for label, cells, style in styles(summary, settings)]
+    drawn = [(label, cells, style) for label, cells, style in all_series if len(cells)]
+    apart = min(0.025, 0.2 / max(1, len(drawn)))
+    lines = []
+    for index, (label, cells, style) in enumerate(drawn):
+        beside = 1 + apart * (index - (len(drawn) - 1) / 2)  # so that intervals at one N don't hide each other
+        errors = [cells[column] - cells[f"{column}_low"], cells[f"{column}_high"] - cells[column]]
+        axes.errorbar(cells.devices * beside, cells[column], yerr=errors, capsize=3, label=label, **style)
+        lines.append((label, cells, cells.devices * beside, style))
+    axes.set_xscale("log", base=2)
+    ticks = sorted(summary.devices.unique())
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FixedFormatter([str(tick) for tick in ticks]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
+    axes.set_xlabel("devices N")
+    return lines
+
+
+def foot(
+    figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread: str = "spread", notes: Sequence[str] = ()
+) -> None:
+    """Below the axes: what points and bars are, the base, notes, warnings, and what was not measured and why."""
+    good = summary[summary.status == "ok"]
+    lines = []
+    if len(good):
+        bars = ", ".join(str(kind) for kind in dict.fromkeys(good[spread].dropna()))
+        counts = "-".join(str(count) for count in sorted({good.repeats.min(), good.repeats.max()}))
+        lines.append(f"Points: median of {counts} launches; bars: {bars}.")
+    if spread == "speedup_spread" and len(good):
+        bases = [base for base in dict.fromkeys(good.base_cell.fillna("")) if base]
+        lines[0] += f" Base: {', '.join(bases)}." if bases else " No cell on one device: no base, so n/a."
+    lines += notes
+    for status, cells in summary[summary.status != "ok"].groupby("status", sort=False):
+        for reason, those in cells.groupby("reason", sort=False):
+            names = ", ".join(cell_name(cell) for cell in those.itertuples())
+            lines.append(f"{str(status).capitalize()}: {shorten(names, 110, placeholder=' ...')} ({reason})")
+    warned = good[good.warnings.fillna("") != ""]
+    for kind, cells in warned.groupby(warned.warnings.map(_without_numbers), sort=False):
+        names = ", ".join(cell_name(cell) for cell in cells.itertuples())
+        text = cells.warnings.iloc[0] if len(cells) == 1 else f"{kind} (more in summary.csv)"
+        lines.append(f"Warning: {text}: {shorten(names, 110, placeholder=' ...')}")
+    letters = int(settings.width_mm / MM_PER_INCH * 72 / (0.58 * (settings.font_size_pt - 2)))  # that fit on a line
+    shown = lines[:FOOT_LINES]
+    if len(lines) > FOOT_LINES:
+        shown.append(f"... and {len(lines) - FOOT_LINES} more: see summary.csv")
+    text = "\n".join(fill(line, letters) for line in shown)
+    line_height = 1.2 * (settings.font_size_pt - 2) / 72  # inches, as the figure's
+    figure.set_figheight(figure.get_figheight() + line_height * max(0, text.count("\n") + 1 - ROOM_LINES))
+    figure.supxlabel(
+        text,
+        fontsize=settings.font_size_pt - 2,
+        color="0.25",
+        x=0.01,
+        ha="left",
+    )
+
+
+def _without_numbers(warning: str) -> str:
+    """What a warning of several cells has in common, so that it takes one line."""
+    return re.sub(r" \(in \d+ of \d+ repeats\)", "", re.sub(r"\d[\d.]* %", "part", warning))
+
+
+def cell_name(cell: object) -> str:
+    return f"{cell.strategy}/{cell.launcher}/{cell.nodes}x{cell.devices_per_node}"  # type: ignore[attr-defined]
+
+
+def legend(axes: Axes) -> None:
+    if labels := axes.get_legend_handles_labels()[1]:
+        legend = axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        line_pt = 1.5 * legend.prop.get_size_in_points()
+        figure.set_figheight(max(figure.get_figheight(), (len(labels) + 8) * line_pt / 72))  # it, and the foot
+    else:
+        axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
+
+
+def seconds(value: Any) -> str:
+    return f"{rounded(value)} s"
+
+
+def rounded(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"

@@ -1,0 +1,70 @@
+"""Records -> tidy DataFrames. TABLES is the table of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpscale.environment import CLASS_FACTS
+from dpscale.errors import UserError
+from dpscale.record import Record
+from dpscale.tables.schema import TABLES, TEXTS, Measured, frame
+from dpscale.tables.summary import summarize
+from dpscale.tables.trials import evaluations, losses, timing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_table(folder: Path, name: str) -> pd.DataFrame:
+    """A table as it was written. Texts stay texts, even a strategy called `nan`; only an empty cell is a missing value."""
+    import pandas as pd
+
+    kinds: dict[Any, type] = {column: str for column in TABLES[name] if column in TEXTS}
+    return pd.read_csv(folder / f"{name}.csv", dtype=kinds, keep_default_na=False, na_values=[""])
+
+
+def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict[str, pd.DataFrame]:
+    """All tables of one experiment, by name.
+
+    Args:
+        mixed_nodes: let records of different classes of machine into one table.
+
+    Raises:
+        UserError: a record is of another trial than planned, or records come from different classes of machine.
+    """
+    refuse_foreign_records(measured)
+    if not mixed_nodes:
+        refuse_mixed_machines([record for _, record, _ in measured if record is not None and record.status == "ok"])
+    timings = frame("timings", [timing(trial, record, steps) for trial, record, steps in measured])
+    return {
+        "timings": timings,
+        "summary": summarize(timings),
+        "losses": frame("losses", losses(measured)),
+        "evaluations": frame("evaluations", evaluations(measured)),
+    }
+
+
+def refuse_foreign_records(measured: Sequence[Measured]) -> None:
+    for trial, record, _ in measured:
+        if record is not None and record.trial.planned != trial:
+            raise UserError(
+                f"{trial.id}: its record is of another configuration; run the same command again, or delete {trial.folder}"
+            )
+
+
+def refuse_mixed_machines(records: Sequence[Record]) -> None:
+    """Raises UserError: names the first fact in which the machines or their software differ, within a trial or between."""
+    for fact in CLASS_FACTS:
+        values: dict[Any, str] = {}
+        for record in records:
+            for machine in [record.environment, *record.nodes]:
+                if fact in machine:
+                    values.setdefault(machine[fact], f"{record.trial.id} on {machine['node']}")
+        if len(values) > 1:
+            (first, one), (second, other), *_ = values.items()
+            raise UserError(
+                f"records of different machines or software don't make one table: {fact} is {first!r} in {one} and "
+                f"{second!r} in {other}; measure them again (snakemake --forcerun trial), or set mixed_nodes: true"
+            )

@@ -1,0 +1,126 @@
+"""Rows that a cell gives: medians over its repeats with their intervals, and how it compares with its base."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dpscale import metrics, statistics
+from dpscale.tables.schema import ESTIMATED, IDENTITY, frame
+from dpscale.trial import LARGEST
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def summarize(timings: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell, from one row per trial."""
+    cells = [cell for _, cell in timings.groupby(["strategy", "launcher", "nodes", "devices_per_node"], sort=False)]
+    return frame("summary", [_summary(cell, _base_of(cell, cells)) for cell in cells])
+
+
+def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | None:
+    """The cell that this one is compared with: one device, all else equal.
+
+    The plain `single` if the experiment has it in the same precision, compiled alike and in the same memory format; else
+    the same strategy and launcher on one device.
+    """
+    me = cell.iloc[0]
+
+    def first_of(other: pd.DataFrame) -> pd.Series:
+        return other.iloc[0]
+
+    one_device = [
+        other
+        for other in cells
+        if first_of(other).devices == 1
+        and all(first_of(other)[fact] == me[fact] for fact in ("precision", "compile", "channels_last"))
+        and (other.status == "ok").any()
+    ]
+    singles = [other for other in one_device if first_of(other).base == "single"]
+    if singles:  # the plain one first: a variant with options of its own is no equal
+        return min(singles, key=lambda other: first_of(other).strategy != "single")
+    for other in one_device:
+        if (first_of(other).strategy, first_of(other).launcher) == (me.strategy, me.launcher):
+            return other
+    return None
+
+
+def _summary(cell: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
+    good = cell[cell.status == "ok"]
+    first = (cell if good.empty else good).iloc[0]
+    row = {
+        **{name: first[name] for name in IDENTITY},
+        "repeats_planned": len(cell),
+        "repeats": len(good),
+        "warnings": "; ".join(_warnings(good)),
+    }
+    if good.empty:
+        return {**row, "status": first.status, "reason": first.reason}
+    row |= {"status": "ok", "reason": ""}
+    if len(good) < len(cell):
+        row["reason"] = f"{len(cell) - len(good)} of {len(cell)} repeats missing"
+    for name in ESTIMATED:
+        values = good[name].dropna().astype(float).tolist()
+        if values:
+            found = statistics.estimate(values)
+            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    row["spread"] = statistics.estimate(good.throughput_samples_per_s.tolist()).spread
+    row["effective_precision"] = good.iloc[0].effective_precision
+    if base is not None:
+        bases = base[base.status == "ok"]
+        row["warnings"] = "; ".join(
+            filter(None, [row["warnings"], _other_precision(good, bases), _other_batch(good, bases)])
+        )
+    return row | _speedup(good, base)
+
+
+def _other_precision(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
+    """In which dtype a cell differs from its base, of those that were seen in both."""
+    mine, bases = (
+        dict(item.rsplit(" ", 1) for item in cells.iloc[0].effective_precision.split(", ") if item)
+        for cells in (good, base)
+    )
+    different = [
+        f"{what} {mine[what]}, there {bases[what]}" for what in mine if bases.get(what, mine[what]) != mine[what]
+    ]
+    return f"other number formats than its base: {'; '.join(different)}".replace("; ", " and ") if different else None
+
+
+def _other_batch(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
+    """Where each cell has the largest batch of its own, in what it differs from its base by plan."""
+    mine, bases = (cells.iloc[0].batch_size_per_device for cells in (good, base))
+    if good.iloc[0].scaling != LARGEST or mine == bases:
+        return None
+    return f"another batch per device than its base: {mine}, there {bases}"
+
+
+def _speedup(good: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
+    if base is None:
+        return {"base_cell": ""}
+    first, devices = base.iloc[0], int(good.iloc[0].devices)
+    mine = good.throughput_samples_per_s.astype(float).tolist()
+    base_values = base[base.status == "ok"].throughput_samples_per_s.astype(float).tolist()
+    found = statistics.ratio(mine, base_values)
+    if good.index.equals(base[base.status == "ok"].index):  # the base itself: 1 by definition, without a spread
+        found = statistics.Estimate(1.0, 1.0, 1.0, found.spread)
+    return {
+        "speedup": found.value,
+        "speedup_low": found.low,
+        "speedup_high": found.high,
+        "scaling_efficiency": metrics.scaling_efficiency(found.value, devices),
+        "scaling_efficiency_low": metrics.scaling_efficiency(found.low, devices),
+        "scaling_efficiency_high": metrics.scaling_efficiency(found.high, devices),
+        "speedup_spread": found.spread,
+        "base_cell": f"{first.strategy}/{first.launcher}/{first.nodes}x{first.devices_per_node}",
+    }
+
+
+def _warnings(good: pd.DataFrame) -> list[str]:
+    """Each kind of warning once, with the number of repeats that it came up in."""
+    found: dict[str, list[str]] = {}
+    for text in good.warnings:
+        for warning in filter(None, text.split("; ")):
+            found.setdefault("other processes" if warning.startswith("other processes") else warning, []).append(
+                warning
+            )
+    return [f"{texts[0]} (in {len(texts)} of {len(good)} repeats)" for texts in found.values()]

@@ -1,0 +1,79 @@
+"""Rows that one trial gives: its times, its losses, its evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpscale import metrics
+from dpscale.record import Record
+from dpscale.tables.schema import CELL, Measured, identity
+from dpscale.trial import Trial
+
+
+def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> dict[str, Any]:
+    row = {**identity(trial if record is None else record.trial), "repeat": trial.repeat}
+    if record is None:
+        return {**row, "status": "missing", "reason": "not measured yet", "warnings": ""}
+    row |= {"started_at": record.launch["started_at"], "ended_at": record.launch["ended_at"]}
+    if record.status != "ok" or steps is None:
+        return {**row, "status": record.status, "reason": record.reason, "warnings": ""}
+    epoch_s, evaluation_s = metrics.epoch_time_s(record), metrics.evaluation_time_s(record)
+    return {
+        **row,
+        "status": "ok",
+        "reason": "",
+        "effective_precision": ", ".join(f"{what} {dtype}" for what, dtype in record.effective_precision.items()),
+        "compile_time_s": record.compile_time_s,
+        "skipped_steps": record.skipped_steps,
+        "epoch_time_s": epoch_s,
+        "epoch_time_source": metrics.epoch_time_source(record),
+        "step_time_s": metrics.step_time_s(steps),
+        "throughput_samples_per_s": metrics.throughput_samples_per_s(record),
+        "evaluation_time_s": evaluation_s,
+        "evaluation_throughput_samples_per_s": metrics.evaluation_throughput_samples_per_s(record),
+        "epoch_with_evaluation_s": None if evaluation_s is None else epoch_s + evaluation_s,
+        "utilization_percent": metrics.utilization_percent(record),
+        "peak_memory_MiB": metrics.peak_memory_MiB(record, "memory"),
+        "peak_allocated_MiB": metrics.peak_memory_MiB(record, "allocated"),
+        "peak_reserved_MiB": metrics.peak_memory_MiB(record, "reserved"),
+        "final_accuracy": metrics.final_accuracy(record),
+        "final_top5_accuracy": metrics.final_top5_accuracy(record),
+        **metrics.phase_times_s(steps),
+        "cpu_percent_per_rank": metrics.cpu_percent_per_rank(record),
+        "others_cpu_percent": metrics.others_cpu_percent(record),
+        "train_samples_per_epoch": sum(record.timed_segments[-1].samples),
+        "host": record.environment["host"],
+        "warnings": "; ".join(metrics.warnings(record)),
+    }
+
+
+def losses(measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    return [
+        {**identity(trial, CELL), "repeat": trial.repeat, **row}
+        for trial, record, steps in measured
+        if record is not None and record.status == "ok" and steps is not None
+        for row in metrics.loss_by_step(steps)
+    ]
+
+
+def evaluations(measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    return [
+        {
+            **identity(trial, CELL),
+            "repeat": trial.repeat,
+            "segment": index,
+            "warmup": segment.warmup,
+            "samples": segment.evaluation.samples,
+            "predictions": segment.evaluation.predictions,
+            "correct": segment.evaluation.correct,
+            "correct_top5": segment.evaluation.correct_top5,
+            "loss": segment.evaluation.loss,
+            "learning_rate": segment.learning_rate,
+            "evaluation_time_s": metrics.slowest_s(segment.evaluation.windows_s),
+        }
+        for trial, record, _ in measured
+        if record is not None and record.status == "ok"
+        for index, segment in enumerate(record.segments)
+        if segment.evaluation is not None
+    ]
