@@ -150,7 +150,14 @@ def test_an_edit_of_a_launcher_changes_its_own_trials(checkout):
 
 @pytest.mark.parametrize(
     "path",
-    ["collect.py", "plot.py", "dpscale/figures/loss.py", "dpscale/tables/trials.py", "dpscale/metrics.py", "dpscale/plan.py"],
+    [
+        "collect.py",
+        "plot.py",
+        "dpscale/figures/loss.py",
+        "dpscale/tables/trials.py",
+        "dpscale/metrics.py",
+        "dpscale/plan.py",
+    ],
 )
 def test_an_edit_of_what_comes_after_changes_no_trial(checkout, path):
     before = all_digests()
