@@ -33,6 +33,9 @@ from dpscale.record import RECORD, STEPS, Record
 from dpscale.trial import Trial
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+# glibc gives freed memory back, and each step's tensors fault it in again page by page: a tenth of a CPU step and more,
+# and none that two strategies pay alike. Tensors above the first limit, the highest that glibc takes, are mapped still.
+KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
 ATTEMPTS = 3  # a port can be taken between its choice and the bind
 
 
@@ -74,6 +77,8 @@ def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
         "DPSCALE_DRAFTS": str(drafts),
         own.FOLDERS: os.pathsep.join(map(str, own.search_folders())),  # ranks may start in another folder
     }
+    if trial.device == "cpu":
+        environment = KEPT_MEMORY | environment
     if trial.compile:  # each launch compiles anew, or the second would find what the first has left
         environment["TORCHINDUCTOR_CACHE_DIR"] = str(drafts / "inductor")
     if "SLURM_JOB_ID" in environment:  # Open MPI asks for the old name, which Snakemake's plugin drops

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -32,7 +33,7 @@ from dpscale import attempt
 from dpscale.environment import describe_machine
 from dpscale.record import RECORD, Record
 from dpscale.trial import Trial
-from launch import missing_program
+from launch import environment_for, missing_program
 
 SOON_S = 30.0  # from a fault to the end of launch.py
 LAUNCHERS = pytest.mark.parametrize("launcher", ["spawn", "torchrun"])
@@ -110,6 +111,42 @@ def test_threads_per_rank_are_the_trials_whoever_starts_it(data: Path, tmp_path:
     hand = Record.read(tmp_path / "hand" / RECORD)
     for record in (by_spawn, by_torchrun, hand):
         assert [facts.threads for facts in record.ranks] == [3, 3]
+
+
+STEPS_OF_36_MIB = """
+import resource
+def step():
+    kept = [bytearray(9 * 2**20) for _ in range(4)]
+    while kept:
+        kept.pop()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    step()
+before = faults()
+for _ in range(10):
+    step()
+print(faults() - before)
+"""
+
+
+def page_faults(environment: dict[str, str]) -> int:
+    command = [sys.executable, "-c", STEPS_OF_36_MIB]
+    return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_ranks_on_a_cpu_keep_the_memory_of_a_step_for_the_next(tmp_path: Path):
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    assert page_faults(plain) > 10 * 1000
+    assert page_faults(environment_for(small_trial(), tmp_path)) < 10 * 10
+
+
+def test_a_setting_of_ones_own_of_the_allocator_is_kept_and_recorded(data: Path, tmp_path: Path):
+    record = measured(small_trial(), data, tmp_path, MALLOC_TRIM_THRESHOLD_="123456").record
+    settings = record.environment["settings"]
+    assert settings["MALLOC_TRIM_THRESHOLD_"] == "123456"
+    assert settings["MALLOC_MMAP_THRESHOLD_"] == str(32 * 2**20)
 
 
 def test_another_world_size_than_the_trials_is_refused(data: Path, tmp_path: Path):

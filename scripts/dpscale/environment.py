@@ -28,7 +28,7 @@ CLASS_FACTS = (
     "nccl",
     "code_digest",
 )
-RECORDED_SETTINGS = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "KMP_", "TORCH_NCCL_")
+RECORDED_SETTINGS = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "KMP_", "MALLOC_", "TORCH_NCCL_")
 
 
 def prefer_this_python() -> None:

@@ -13,27 +13,37 @@ from textbook_training import BATCH_SIZE
 LEAST_OF_FP32 = 1.7
 LEAST_OF_TEXTBOOK = 4.0
 HALF = {"precision": "bf16", "channels_last": True}
+# What half precision leaves as it is (dropout's random numbers, calls) weighs less in a larger batch, which it has room for.
+BATCH_SIZE_PER_RANK = 512
 
 
 def run(settings: Settings) -> Iterator[Comparison]:
     if not torch.cpu._is_avx512_bf16_supported():
         raise NotHere("needs a CPU with bf16 units (AVX512_BF16 or AMX)")
-    digits = prepare("digits", settings.folder)
+    if not SOURCE.is_dir():
+        raise NotHere(f"{SOURCE} is not there; Debian: apt install dataset-fashion-mnist")
+    data = prepare("fashion_mnist", settings.folder, source=str(SOURCE))
+    steps = max(2, settings.steps * BATCH_SIZE // BATCH_SIZE_PER_RANK)
     for ranks in (1, RANKS):
         fp32, bf16 = (
-            planned({"ddp": options}, ranks, batch={"per_device": BATCH_SIZE}, steps=settings.steps + 1)
+            planned(
+                {"ddp": options},
+                ranks,
+                workload={"dataset": "fashion_mnist"},
+                batch={"per_device": BATCH_SIZE_PER_RANK},
+                steps=steps + 1,
+            )
             for options in ({}, HALF)
         )
         yield compared(
             settings,
-            digits,
+            data,
             (bf16, None),
             (fp32, None),
-            name=f"ConvNet, {ranks} rank{'s' if ranks > 1 else ''}: bf16 in channels-last / fp32, throughput",
+            steps=steps,
+            name=f"ConvNet, {ranks} rank{'s' if ranks > 1 else ''} x {BATCH_SIZE_PER_RANK}: bf16 in channels-last / fp32, throughput",
             goal=LEAST_OF_FP32,
         )
-    if not SOURCE.is_dir():
-        raise NotHere(f"{SOURCE} is not there; Debian: apt install dataset-fashion-mnist")
     yield against_the_textbook(settings)
 
 
