@@ -445,7 +445,7 @@ def test_another_preparation_of_the_same_folder_is_refused(tree, tmp_path):
     (tmp_path / ".made-packing").mkdir()
     descriptor = os.open(tmp_path / ".made-packing", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with pytest.raises(UserError, match="another process is packing this dataset; wait for it"):
+    with pytest.raises(UserError, match="another process is preparing this dataset; wait for it"):
         packed(tree, tmp_path / "made")
     os.close(descriptor)
 
