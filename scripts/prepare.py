@@ -50,7 +50,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"{args.out}: {error}; mend that and run the same command again", file=sys.stderr)
+        said = error if error.errno else f"{error} bytes: no room on the disk?"  # as numpy says it
+        print(f"{args.out}: {said}; mend that and run the same command again", file=sys.stderr)
         return 1
     counts = ", ".join(f"{count} {split}" for split, count in manifest.counts.items())
     print(f"{args.out}: {counts} {manifest.samples}")

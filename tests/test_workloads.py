@@ -23,7 +23,7 @@ from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.datasets.sources import File
 from dpscale.workloads.loading import Arrays, Loader, TrainingStream, evaluation_indices, open_loader, training_indices
 from dpscale.workloads.models import MODELS
-from dpscale.workloads.prepared import MANIFEST, read_manifest
+from dpscale.workloads.prepared import MANIFEST, held, read_manifest
 from dpscale.workloads.samples import Samples
 
 CPU = torch.device("cpu")
@@ -365,6 +365,22 @@ def test_prepared_arrays_come_back(prepared):
         assert np.array_equal(mapped_images, images)
         assert np.array_equal(mapped_labels, labels)
         assert isinstance(mapped_images, np.memmap)
+
+
+def test_what_a_killed_preparation_left_goes_with_the_next_one(tmp_path):
+    (tmp_path / ".made-making").mkdir()
+    (tmp_path / ".made-making" / "train-images.npy").write_bytes(b"half of it")
+    write_prepared(tmp_path / "made", "made", CLASSES, splits_of())
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+    assert "train-images.npy" in read_manifest(tmp_path / "made").sha256
+
+
+def test_two_preparations_of_one_folder_at_a_time_are_refused(tmp_path):
+    with (
+        held(tmp_path / ".made-making"),
+        pytest.raises(UserError, match=r"\.made-making: another process is preparing this dataset; wait for it"),
+    ):
+        write_prepared(tmp_path / "made", "made", CLASSES, splits_of())
 
 
 def test_a_split_can_be_cut_to_its_first_samples(prepared):

@@ -122,7 +122,7 @@ def _images_of(archive: Path) -> Iterator[tuple[str, ImageFile]]:
     if zipfile.is_zipfile(archive):
         members = ((name, ImageFile(-1, str(archive), member=name)) for name in _names_in_zip(archive))
     else:
-        _refuse_compressed(archive)
+        _refuse_other_than_tar(archive)
         members = ((name, ImageFile(-1, str(archive), start, size, name)) for name, start, size in members_of(archive))
     return ((name, image) for name, image in members if is_image(PurePosixPath(name).name))
 
@@ -135,8 +135,8 @@ def _names_in_zip(archive: Path) -> list[str]:
         raise UserError(f"{archive}: not a whole zip archive ({error}); copy it again") from None
 
 
-def _refuse_compressed(archive: Path) -> None:
-    """Raises UserError: one image of it can't be read without all that comes before it."""
+def _refuse_other_than_tar(archive: Path) -> None:
+    """Raises UserError: it is no tar, or a compressed one, no image of which can be read without all that comes before it."""
     with archive.open("rb") as file:
         begins = file.read(max(map(len, COMPRESSED)))
     for magic, program in COMPRESSED.items():
@@ -144,6 +144,10 @@ def _refuse_compressed(archive: Path) -> None:
             raise UserError(
                 f"{archive}: compressed, so that no image of it can be read by itself; decompress it ({program}), or unpack it"
             )
+    if not tarfile.is_tarfile(archive):
+        raise UserError(
+            f"{archive}: neither a folder nor a whole tar or zip archive; copy it again, or name another source"
+        )
 
 
 def _other_layout(source: Path, dataset: str) -> UserError:
@@ -233,5 +237,8 @@ def members_of(archive: Path, start: int = 0, end: int | None = None) -> Iterato
                         raise tarfile.ReadError(f"a tar within it has no end: {member.name}")
                     if member.isfile():
                         yield member.name, member.offset_data, member.size
+                file.seek(tar.offset)
+                if file.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
+                    raise tarfile.ReadError("it has no end")  # cut between two members, which Python lets pass
     except (OSError, tarfile.TarError) as error:
         raise UserError(f"{archive}: not a whole tar archive ({error}); copy it again") from None

@@ -35,9 +35,12 @@ class Box(NamedTuple):
 
 def opened(content: bytes) -> Image.Image:
     """An image of which only the header is read. Raises OSError: of no known format."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    return Image.open(io.BytesIO(content))
+    try:
+        return Image.open(io.BytesIO(content))
+    except UnidentifiedImageError:  # which names an object in memory
+        raise OSError("of no known format" if content else "it is empty") from None
 
 
 def central_box(width: int, height: int) -> Box:

@@ -195,23 +195,25 @@ def _pack_part(working: Path, part: Part, packing: Packing) -> list[Unreadable]:
     values = np.zeros((3, 256), np.int64)
     digest = hashlib.sha256()
     partial = working / f"{part.name}.partial"
-    with partial.open("wb") as file:
-        for image in part.images:
-            try:
-                content, counted = packed(image.read(), packing)
-            except Exception as error:  # noqa: BLE001 - a broken image may lead a decoder to anything
-                unreadable.append((image.name, f"{type(error).__name__}: {error}"))
-                continue
-            values += counted
-            sizes.append(len(content))
-            digest.update(content)
-            file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    if unreadable:
-        partial.unlink()
-        return unreadable
-    partial.rename(working / part.name)
+    try:
+        with partial.open("wb") as file:
+            for image in part.images:
+                try:
+                    content, counted = packed(image.read(), packing)
+                except Exception as error:  # noqa: BLE001 - a broken image may lead a decoder to anything
+                    unreadable.append((image.name, f"{type(error).__name__}: {error}"))
+                    continue
+                values += counted
+                sizes.append(len(content))
+                digest.update(content)
+                file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if unreadable:
+            return unreadable
+        partial.rename(working / part.name)
+    finally:
+        partial.unlink(missing_ok=True)  # what may have filled the disk does not stay on it
     _write(working / part.report, json.dumps({"sizes": sizes, "values": values.tolist(), "sha256": digest.hexdigest()}))
     return []
 
@@ -254,5 +256,8 @@ def _spans(sizes: list[int]) -> np.ndarray:
 def _write(path: Path, text: str) -> None:
     """Whole or not there: the writer may be ended at any moment."""
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text)
-    partial.rename(path)
+    try:
+        partial.write_text(text)
+        partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)
