@@ -42,7 +42,7 @@ from dpscale.workloads.image_files import find
 from dpscale.workloads.images import AREA, ASPECT, Box, decoded, random_box, seen
 from dpscale.workloads.loading import TrainingStream, open_loader, training_indices
 from dpscale.workloads.packed import PackedImages
-from dpscale.workloads.prepared import MANIFEST, Manifest, Packing, read_manifest, staged
+from dpscale.workloads.prepared import MANIFEST, Manifest, Packing, packed_file, read_manifest, staged
 from dpscale.world import World
 
 CPU = torch.device("cpu")
@@ -218,6 +218,7 @@ def spoiled(tree: Path, folder: Path) -> tuple[Path, list[Path]]:
 
 
 def test_all_images_that_can_not_be_read_are_named_and_nothing_is_made(tree, tmp_path):
+    """Fault B9, facebookresearch/mmf#870: one bad JPEG, found hours later, without its path."""
     source, paths = spoiled(tree, tmp_path / "tree")
     with pytest.raises(UserError, match=r"3 of 24 images can't be read; copy these again") as refused:
         packed(source, tmp_path / "data" / "made")
@@ -346,13 +347,20 @@ def test_a_packed_file_that_is_cut_or_missing_is_refused_with_the_remedy(made, t
         PackedImages(folder, "train")
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_image_that_was_damaged_since_is_named(made, tmp_path, workers):
-    folder = Path(shutil.copytree(made, tmp_path / "made"))
-    start, size = PackedImages(folder, "train").spans[6].tolist()
-    with (folder / "train-00001.images").open("r+b") as file:
+def damaged(source: Path, folder: Path, place: int) -> Path:
+    """A copy whose training image of that place is nothing but zeros."""
+    shutil.copytree(source, folder)
+    stored = PackedImages(folder, "train")
+    start, size = stored.spans[place].tolist()
+    with (folder / packed_file("train", place // stored.images_per_file)).open("r+b") as file:
         file.seek(start)
         file.write(bytes(size))
+    return folder
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_was_damaged_since_is_named(made, tmp_path, workers):
+    folder = damaged(made, tmp_path / "made", 6)
     loader = open_loader(a_single_trial(loader_workers=workers), folder, "train", CPU)
     with pytest.raises(UserError, match=rf"train-00001\.images: train image 6 can't be read .*delete {folder}"):
         list(loader.batches([np.arange(3), np.arange(5, 8)]))
@@ -437,6 +445,23 @@ def test_what_is_random_follows_from_seed_epoch_and_image_alone(made):
     assert torch.equal(whole, one_by_one)
     for other in (shown(made, epoch=1), shown(made, seed=1)):
         assert not torch.equal(whole, other[0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_and_workers_crop_the_same_picture_each_in_its_own_way(tmp_path, workers):
+    """Fault B11, pytorch/pytorch#5059: every worker, or every rank, draws the same random numbers."""
+    for name in ("train/a", "train/b", "val/a", "val/b"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+        for number in range(6 if name.startswith("train") else 1):
+            images.picture(0, 0, (64, 48)).save(tmp_path / "tree" / name / f"{number}.png")
+    packed(tmp_path / "tree", tmp_path / "made")
+    crops = [
+        image.numpy().tobytes()
+        for rank in (0, 1)
+        for inputs, _ in stream_of(tmp_path / "made", rank, loader_workers=workers).batches(0, 2)
+        for image in inputs
+    ]
+    assert len(set(crops)) == len(crops) == 12
 
 
 def test_half_of_the_images_are_flipped(tmp_path):
@@ -571,6 +596,16 @@ def test_a_resnet_learns_from_imagenets_archives_on_two_ranks(prepared, tmp_path
     assert [segment.samples for segment in done.record.segments] == [[45, 45]] * 3
     losses = done.steps.to_pandas().groupby("segment").loss.mean()
     assert losses[2] < losses[0] < 2 * np.log(3)
+
+
+def test_an_image_that_was_damaged_since_ends_all_ranks_at_once(prepared, tmp_path):
+    """Fault B9, facebookresearch/mmf#870: one rank dies of a bad JPEG, and its peers wait for it."""
+    folder = damaged(prepared, tmp_path / "data", 40)
+    trial = small_trial(dataset="imagenet", model="resnet18", model_options={}, steps=20, loader_workers=1)
+    done = launch(trial, folder, tmp_path / "trial")
+    assert done.returncode == 1
+    assert "train-00000.images: train image 40 can't be read" in done.stderr
+    assert done.leaves_nothing_behind()
 
 
 def test_too_little_shared_memory_is_refused_before_it_hangs_on_packed_images(prepared, tmp_path):

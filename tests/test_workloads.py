@@ -54,6 +54,7 @@ def test_batch_k_is_the_same_set_of_samples_for_every_world_size(world_size):
 
 
 def test_each_epoch_is_shuffled_anew():
+    """Fault B3, pytorch/pytorch#31771: the same order in every epoch, for want of set_epoch."""
     first, second = epoch_of(1, epoch=0)[0], epoch_of(1, epoch=1)[0]
     assert not np.array_equal(first, second)
 
@@ -88,6 +89,7 @@ def test_for_any_sizes_ranks_are_disjoint_and_equal(samples, batch, world_size, 
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 200), st.integers(1, 70), st.integers(1, 7))
 def test_every_test_sample_is_evaluated_exactly_once_by_any_number_of_ranks(samples, batch, world_size):
+    """Fault B2, pytorch/examples#1063: a loader that drops what fills no batch never evaluates the end of the test set."""
     batches = [one for rank in range(world_size) for one in evaluation_indices(samples, batch, rank, world_size)]
     assert np.concatenate([np.empty(0, int), *batches]).tolist() == list(range(samples))
     assert all(1 <= len(one) <= batch for one in batches)
