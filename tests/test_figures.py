@@ -227,6 +227,12 @@ def curves(steps: int, launches: int = 1) -> tuple[dict[str, tuple[np.ndarray, n
     return drawn, words(render("loss", tables, FigureConfig(), ["svg"])["svg"].decode())
 
 
+def test_curves_of_one_strategy_are_told_apart_by_their_markers():
+    rows = [item for devices in (1, 2, 4, 8) for item in repeats(on(devices), [2.0])]
+    lines = make_figure("loss", tables_of(rows), FigureConfig()).axes[0].lines
+    assert len({str(line.get_marker()) for line in lines if len(line.get_xdata())}) == 4
+
+
 def test_a_curve_of_few_steps_is_drawn_step_by_step():
     drawn, text = curves(steps=40)
     assert [len(x) for x, _ in drawn.values()] == [40, 40]

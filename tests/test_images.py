@@ -98,7 +98,7 @@ def planned(settings_: dict[str, Any], **workload: Any) -> Any:
             {"train_samples": 2_000_000},
             "train_samples = 2000000: imagenet has 1281167; use at most that",
         ),
-        ({}, {}, "say where its files lie, in datasets.imagenet.source"),
+        ({}, {}, "say where its files lie, in datasets.imagenet.source; docs/images.md says which files"),
         ({"source": "/x", "quality": 80}, {}, "quality goes with short_side"),
         ({"source": "/x", "context": 8}, {}, "takes source, classes, crop, augment, short_side, quality only"),
         ({"source": "/x", "crop": 0}, {}, "datasets.imagenet.crop = 0"),

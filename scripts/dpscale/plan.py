@@ -146,7 +146,10 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
     settings = datasets.get(workload.dataset, DatasetConfig())
     if row := DATASETS.get(row_name(workload.dataset, settings)):
         if "source" in row.settings and row.published is None and settings.source is None:
-            yield f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source"
+            which = "; docs/images.md says which files, and in what folders" if row.pack is not None else ""
+            yield (
+                f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source{which}"
+            )
         counts = _counts(workload.dataset, datasets)
         for split, limit, count in zip(
             ("train", "test"), (workload.train_samples, workload.test_samples), counts, strict=True

@@ -10,13 +10,14 @@ import math
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import Tables, foot, legend, styles
+from dpscale.figures.drawing import MARKERS, Tables, foot, legend, styles
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 POINTS = 60  # of a curve, at most
+MARKED = 6  # of these with a marker, which tells the curves of one strategy apart
 CELL = ["strategy", "launcher", "nodes", "devices_per_node"]
 WIDTHS = {1: 1.8, 2: 1.2}  # devices -> width of the line: the few stay visible below the many
 
@@ -27,26 +28,31 @@ def loss(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     losses, summary = tables["losses"], tables["summary"]
     axes = figure.subplots()
     most = 1
-    for label, cells, style in styles(summary, settings):
-        for cell in cells.itertuples():
-            mine = losses[(losses[CELL] == [getattr(cell, name) for name in CELL]).all(axis=1)]
-            if mine.empty:
-                continue
-            together = steps_of_a_point(mine)
-            most = max(most, together)
-            sns.lineplot(
-                in_points(mine, together),
-                x="samples_seen",
-                y="loss",
-                estimator="median",
-                errorbar=("pi", 100),
-                err_kws={"alpha": 0.12},
-                ax=axes,
-                color=style["color"],
-                linestyle=style["linestyle"],
-                linewidth=WIDTHS.get(int(str(cell.devices)), 0.9),
-                label=f"{label}, N={cell.devices}",
-            )
+    curves = [(label, cell, style) for label, cells, style in styles(summary, settings) for cell in cells.itertuples()]
+    for number, (label, cell, style) in enumerate(curves):
+        mine = losses[(losses[CELL] == [getattr(cell, name) for name in CELL]).all(axis=1)]
+        if mine.empty:
+            continue
+        together = steps_of_a_point(mine)
+        most = max(most, together)
+        points = in_points(mine, together)
+        every = max(1, len(points) // mine.repeat.nunique() // MARKED)
+        sns.lineplot(
+            points,
+            x="samples_seen",
+            y="loss",
+            estimator="median",
+            errorbar=("pi", 100),
+            err_kws={"alpha": 0.12},
+            ax=axes,
+            color=style["color"],
+            linestyle=style["linestyle"],
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4,
+            markevery=(number % every, every),
+            linewidth=WIDTHS.get(int(str(cell.devices)), 0.9),
+            label=f"{label}, N={cell.devices}",
+        )
     axes.set_xlabel("training samples seen, over all ranks")
     axes.set_ylabel("training loss (mean of a global batch)")
     legend(axes)

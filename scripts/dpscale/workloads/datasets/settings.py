@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from dpscale.typed import Count, Flag, Strict
 
@@ -21,7 +22,7 @@ class DatasetConfig(Strict):
         None,
         description="the row of DATASETS that a name of your own stands for, such as image_folder; null = the name is a row",
     )
-    source: str | None = Field(
+    source: Annotated[str, AfterValidator(os.path.expanduser)] | None = Field(
         None,
         description="folder or archive (tar, zip) that already holds the dataset's files; null = they are fetched, where anybody may; of images, the folder above train and val, or a tar or zip of it",
     )
