@@ -11,7 +11,7 @@ from dpscale.errors import UserError, suggest
 from dpscale.own import is_own
 from dpscale.typed import validated
 from dpscale.workloads.arrays import write_prepared
-from dpscale.workloads.datasets import DATASETS, own
+from dpscale.workloads.datasets import DATASETS, own, row_name
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.prepared import Manifest
 
@@ -24,18 +24,22 @@ def prepare(dataset: str, settings: DatasetConfig, out: Path) -> Manifest:
     """
     if is_own(dataset):
         return write_prepared(out, dataset, *own.read(dataset))
-    if dataset not in DATASETS:
-        raise UserError(f"unknown dataset {dataset!r}; {suggest(dataset, DATASETS)}")
-    row = DATASETS[dataset]
+    name = row_name(dataset, settings)
+    if name not in DATASETS:
+        raise UserError(f"unknown dataset {name!r}; {suggest(name, DATASETS)}")
+    row = DATASETS[name]
     if row.pack is not None:
-        return row.pack(settings, out)
+        return row.pack(dataset, settings, out)
     assert row.read is not None, dataset
     return write_prepared(out, dataset, row.samples(settings).classes, row.read(settings))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("dataset", help=f"{', '.join(DATASETS)}, or package.module:factory of your own")
+    parser.add_argument(
+        "dataset",
+        help=f"{', '.join(DATASETS)}, or package.module:factory of your own, or a name of your own with base in its settings",
+    )
     parser.add_argument("--settings", type=json.loads, default={}, help="the config's datasets.<name>, as JSON")
     parser.add_argument("--out", type=Path, required=True, help="folder to make")
     args = parser.parse_args()
@@ -44,6 +48,10 @@ def main() -> int:
         manifest = prepare(args.dataset, settings, args.out)
     except UserError as error:
         print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        said = error if error.errno else f"{error} bytes: no room on the disk?"  # as numpy says it
+        print(f"{args.out}: {said}; mend that and run the same command again", file=sys.stderr)
         return 1
     counts = ", ".join(f"{count} {split}" for split, count in manifest.counts.items())
     print(f"{args.out}: {counts} {manifest.samples}")

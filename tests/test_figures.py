@@ -204,6 +204,51 @@ def test_a_strategy_on_one_device_is_compared_with_none_at_all():
     assert "on one device" not in words(svg_of("epoch_time", [*repeats(on(1), [4.0]), *repeats(on(2), [2.0])]))
 
 
+# the loss: thousands of steps of several cells
+
+
+def curves(steps: int, launches: int = 1) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], str]:
+    """Label -> (samples seen, loss) of each curve as it is drawn, and the text of the figure."""
+    tables = tables_of([*repeats(SINGLE, [2.0] * launches), *repeats(on(1), [2.0] * launches)])
+    step = np.arange(steps)
+    noise = np.where(step % 2, 0.5, -0.5)  # from batch to batch
+    rows = [
+        {**cell, "repeat": repeat, "segment": 0, "step": number, "samples_seen": 32 * (number + 1), "loss": value}
+        for cell in tables["losses"][["strategy", "launcher", "nodes", "devices_per_node"]]
+        .drop_duplicates()
+        .to_dict("records")
+        for repeat in range(launches)
+        for number, value in enumerate(2 - step / steps + noise)
+    ]
+    tables["losses"] = pd.DataFrame(rows)
+    axes = make_figure("loss", tables, FigureConfig()).axes[0]
+    lines = {str(line.get_label()): (np.asarray(line.get_xdata()), np.asarray(line.get_ydata())) for line in axes.lines}
+    drawn = {label: line for label, line in lines.items() if len(line[0])}
+    return drawn, words(render("loss", tables, FigureConfig(), ["svg"])["svg"].decode())
+
+
+def test_curves_of_one_strategy_are_told_apart_by_their_markers():
+    rows = [item for devices in (1, 2, 4, 8) for item in repeats(on(devices), [2.0])]
+    lines = make_figure("loss", tables_of(rows), FigureConfig()).axes[0].lines
+    assert len({str(line.get_marker()) for line in lines if len(line.get_xdata())}) == 4
+
+
+def test_a_curve_of_few_steps_is_drawn_step_by_step():
+    drawn, text = curves(steps=40)
+    assert [len(x) for x, _ in drawn.values()] == [40, 40]
+    assert "successive steps" not in text
+
+
+def test_points_of_a_long_curve_are_means_of_successive_steps_and_the_figure_says_so():
+    drawn, text = curves(steps=3000, launches=2)
+    assert len(drawn) == 2
+    for samples_seen, losses in drawn.values():
+        assert len(samples_seen) == 60
+        assert samples_seen[0] == 32 * (1 + 50) / 2
+        assert losses == pytest.approx(2 - samples_seen / 32 / 3000, abs=0.001)  # nothing is left of the noise
+    assert "A point of a curve is the mean of up to 50 successive steps." in text
+
+
 # plot.py
 
 

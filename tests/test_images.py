@@ -1,4 +1,4 @@
-"""Images in files: found where users have them, packed once, whole or not at all, and shown the same to any ranks."""
+"""Images in files: packed once, whole or not at all, and shown the same to any ranks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ import torch
 from factories import a_single_trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launching import SCRIPTS, small_trial, trained, wait_until
+from launching import SCRIPTS, launch, small_trial, trained, wait_until
 from PIL import Image
 from torchvision import datasets
 from torchvision.transforms import v2
@@ -33,14 +35,14 @@ from dpscale.errors import ConfigError, UserError
 from dpscale.evaluation import evaluate
 from dpscale.plan import plan_trials
 from dpscale.training import Training
-from dpscale.workloads import ilsvrc, packing
-from dpscale.workloads.datasets import DATASETS, imagenet
+from dpscale.workloads import packing
+from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.settings import DatasetConfig
-from dpscale.workloads.image_files import Found, ImageFile, find
+from dpscale.workloads.image_files import find
 from dpscale.workloads.images import AREA, ASPECT, Box, decoded, random_box, seen
 from dpscale.workloads.loading import TrainingStream, open_loader, training_indices
 from dpscale.workloads.packed import PackedImages
-from dpscale.workloads.prepared import MANIFEST, Manifest, Packing, read_manifest, staged
+from dpscale.workloads.prepared import MANIFEST, Manifest, Packing, packed_file, read_manifest, staged
 from dpscale.world import World
 
 CPU = torch.device("cpu")
@@ -57,16 +59,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return images.tree(tmp_path_factory.mktemp("tree"))
 
 
-@pytest.fixture(scope="module")
-def tars(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same as ImageNet's archives."""
-    return images.archives(tree, tmp_path_factory.mktemp("tars") / "ILSVRC2012")
-
-
-def found(dataset: str, source: Path, expected: int = 3, counts: dict[str, int] | None = None) -> Found:
-    return find(source, None) if dataset == "image_folder" else ilsvrc.find(source, expected, counts)
-
-
 def packed(source: Path, folder: Path, packing_: Packing = AS_THEY_ARE, crop: int = CROP) -> Manifest:
     return packing.pack(folder, "image_folder", (3, crop, crop), find(source, None), packing_)
 
@@ -77,157 +69,6 @@ def made(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "image_folder"
     packed(tree, folder)
     return folder
-
-
-# Folders of classes
-
-
-def test_labels_follow_the_names_of_class_folders_as_in_torchvision(tree):
-    classes, splits = found("image_folder", tree)
-    theirs = datasets.ImageFolder(str(tree / "train"))
-    assert classes == theirs.classes == CLASSES
-    assert [(image.path, image.label) for image in splits["train"]] == theirs.samples
-    assert len(splits["test"]) == 6
-
-
-def test_images_may_lie_deeper_and_other_files_are_left_alone(tree, tmp_path):
-    shutil.copytree(tree, tmp_path / "tree")
-    deep = tmp_path / "tree" / "train" / CLASSES[0] / "more" / "x.png"
-    deep.parent.mkdir()
-    images.picture(0, 0, (8, 8)).save(deep)
-    for name in ("notes.txt", ".hidden.jpg"):
-        (deep.parent / name).write_text("no image")
-    (tmp_path / "tree" / "val").rename(tmp_path / "tree" / "test")
-    _, splits = found("image_folder", tmp_path / "tree")
-    assert len(splits["train"]) == 19
-    assert str(deep) in {image.path for image in splits["train"]}
-
-
-def broken_tree(tree: Path, folder: Path, change: str) -> Path:
-    shutil.copytree(tree, folder)
-    if change == "no val":
-        shutil.rmtree(folder / "val")
-    elif change == "no classes":
-        shutil.rmtree(folder / "train")
-        (folder / "train").mkdir()
-    elif change == "class without test images":
-        shutil.rmtree(folder / "val" / CLASSES[1])
-    elif change == "class without training images":
-        shutil.rmtree(folder / "train" / CLASSES[1])
-    elif change == "empty class":
-        for path in (folder / "train" / CLASSES[2]).iterdir():
-            path.unlink()
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("no val", "needs train/<class>/ and val/<class>/ or test/<class>/ with images"),
-        ("no classes", r"train: has no folders; give each class one"),
-        ("class without test images", "val: other classes than the training images have: it lacks n01443537"),
-        ("class without training images", "val: other classes than .*: only there: n01443537"),
-        ("empty class", "n01484850: holds no image"),
-    ],
-)
-@pytest.mark.parametrize("dataset", ["image_folder", "imagenet"])
-def test_folders_that_do_not_fit_together_are_refused(tree, tmp_path, dataset, change, said):
-    source = broken_tree(tree, tmp_path / "tree", change)
-    if (dataset, change) == ("imagenet", "no val"):
-        said = r"holds no val/ and no ILSVRC2012_img_val.tar"
-    if (dataset, change) == ("imagenet", "class without training images"):
-        said = "training images of 2 classes, 3 expected"
-    with pytest.raises(UserError, match=said):
-        found(dataset, source)
-
-
-def test_another_number_of_classes_than_the_config_says_is_refused(tree):
-    with pytest.raises(UserError, match=r"train: 3 class folders, but datasets\.image_folder\.classes = 4"):
-        find(tree, 4)
-
-
-# ImageNet
-
-
-def layout(name: str, tree: Path, tars: Path, folder: Path) -> Path:
-    if name == "archives":
-        return tars
-    if name == "class folders":  # what B7 is about: no devkit, no meta file
-        return tree
-    images.devkit(tree, images.flat_val(tree, folder))
-    if name == "flat val":
-        (folder / "train").symlink_to(tree / "train")
-    else:
-        shutil.copy(tars / "ILSVRC2012_img_train.tar", folder)
-    return folder
-
-
-@pytest.mark.parametrize("name", ["archives", "class folders", "flat val", "flat val beside the training archive"])
-def test_imagenet_is_the_same_images_and_labels_in_every_layout(tree, tars, tmp_path, name):
-    classes, splits = found("imagenet", layout(name, tree, tars, tmp_path / "source"))
-    assert classes == CLASSES
-    assert {split: contents(of_split) for split, of_split in splits.items()} == {
-        split: contents(of_split) for split, of_split in found("image_folder", tree)[1].items()
-    }
-
-
-def contents(of_split: list[ImageFile]) -> list[tuple[int, bytes]]:
-    return sorted((image.label, image.read()) for image in of_split)
-
-
-def test_images_of_archives_come_by_class_and_name(tars):
-    _, splits = found("imagenet", tars)
-    assert [image.label for image in splits["train"]] == [0] * 6 + [1] * 6 + [2] * 6
-    names = [image.member for image in splits["train"]]
-    assert names == sorted(names)
-    assert splits["test"][0].name == f"{tars}/ILSVRC2012_img_val.tar: ILSVRC2012_val_00000001.JPEG"
-
-
-@pytest.mark.parametrize("name", ["ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"])
-def test_a_missing_archive_is_named_with_all_that_is_to_be_put_there(tars, tmp_path, name):
-    shutil.copytree(tars, tmp_path / "source")
-    (tmp_path / "source" / name).unlink()
-    with pytest.raises(UserError) as refused:
-        found("imagenet", tmp_path / "source")
-    text = str(refused.value)
-    assert text.startswith(f"datasets.imagenet.source = '{tmp_path / 'source'}': holds no ")
-    assert name in text.splitlines()[0]
-    assert "https://image-net.org" in text
-    assert all(archive in text for archive in (ilsvrc.TRAIN, ilsvrc.VAL, f"{ilsvrc.DEVKIT}.tar.gz"))
-
-
-@pytest.mark.parametrize("name", ["ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"])
-def test_a_cut_archive_is_refused_by_its_name(tars, tmp_path, name):
-    shutil.copytree(tars, tmp_path / "source")
-    whole = (tmp_path / "source" / name).read_bytes()
-    for length in (0, 100, len(whole) // 3, len(whole) // 2):
-        (tmp_path / "source" / name).write_bytes(whole[:length])
-        with pytest.raises(UserError, match=rf"{name.removesuffix('.tar.gz')}.*; copy it again"):
-            found("imagenet", tmp_path / "source")
-
-
-def test_a_devkit_of_other_images_is_refused(tree, tmp_path):
-    source = layout("flat val", tree, tree, tmp_path / "source")
-    (source / "val" / "ILSVRC2012_val_00000004.JPEG").unlink()
-    with pytest.raises(UserError, match=r"val: 5 images, expected are .*00000001.JPEG to ILSVRC2012_val_00000006.JPEG"):
-        found("imagenet", source)
-
-
-def test_a_devkit_of_other_classes_is_refused(tree, tmp_path):
-    source = layout("flat val", tree, tree, tmp_path / "source")
-    (source / ilsvrc.DEVKIT / ilsvrc.GROUND_TRUTH).write_text("1\n1\n2\n2\n1\n2\n")
-    with pytest.raises(UserError, match=r"ILSVRC2012_devkit_t12: other classes .*: it lacks n01440764 \(1\)"):
-        found("imagenet", source)
-
-
-def test_a_part_of_imagenet_must_be_called_one(tars):
-    with pytest.raises(UserError, match=r"of 3 classes, 1000 expected; .*datasets\.imagenet\.classes: 3"):
-        found("imagenet", tars, expected=1000)
-
-
-def test_images_are_counted(tars):
-    with pytest.raises(UserError, match=r"18 train images of 1,281,167, 6 test images of 50,000; copy what is missing"):
-        found("imagenet", tars, counts=imagenet.COUNTS)
 
 
 # The plan
@@ -257,7 +98,7 @@ def planned(settings_: dict[str, Any], **workload: Any) -> Any:
             {"train_samples": 2_000_000},
             "train_samples = 2000000: imagenet has 1281167; use at most that",
         ),
-        ({}, {}, "say where its files lie, in datasets.imagenet.source"),
+        ({}, {}, "say where its files lie, in datasets.imagenet.source; docs/images.md says which files"),
         ({"source": "/x", "quality": 80}, {}, "quality goes with short_side"),
         ({"source": "/x", "context": 8}, {}, "takes source, classes, crop, augment, short_side, quality only"),
         ({"source": "/x", "crop": 0}, {}, "datasets.imagenet.crop = 0"),
@@ -285,7 +126,7 @@ def packed_files(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def test_packed_images_are_the_bytes_and_labels_of_the_files(tree, made):
-    _, splits = found("image_folder", tree)
+    _, splits = find(tree, None)
     for split, of_split in splits.items():
         stored = PackedImages(made, split)
         assert [stored.encoded(place) for place in range(len(stored))] == [image.read() for image in of_split]
@@ -345,6 +186,27 @@ def test_images_of_any_kind_are_shown_as_rgb(tree, tmp_path, kind, short_side):
     assert shown.shape == (19, 3, CROP, CROP)
 
 
+@pytest.mark.parametrize("kind", ["png", "tif", "pgm"])
+def test_sixteen_bits_are_shown_from_black_to_white(tree, tmp_path, kind):
+    """Pillow's own conversion cuts off whatever is above 255: white."""
+    shutil.copytree(tree, tmp_path / "tree")
+    path = tmp_path / "tree" / "train" / CLASSES[0] / f"a.{kind}"
+    ramp = np.tile(np.linspace(0, 65535, 32).astype(np.uint16), (32, 1))
+    Image.fromarray(ramp).save(path)
+    assert np.array_equal(decoded(path.read_bytes()), np.repeat((ramp // 257).astype(np.uint8)[..., None], 3, axis=2))
+    packed(tmp_path / "tree", tmp_path / "made", replace(AS_THEY_ARE, augment=False))
+    shown_ = PackedImages(tmp_path / "made", "train")[0, np.array([0])][0]
+    assert 100 < shown_.double().mean() < 155
+
+
+def test_values_of_no_known_range_are_refused(tree, tmp_path):
+    shutil.copytree(tree, tmp_path / "tree")
+    path = tmp_path / "tree" / "train" / CLASSES[0] / "a.tif"
+    Image.fromarray(np.zeros((8, 8), np.float32)).save(path)
+    with pytest.raises(UserError, match=f"{path}: OSError: its values have 32 bits and no known range"):
+        packed(tmp_path / "tree", tmp_path / "made")
+
+
 def spoiled(tree: Path, folder: Path) -> tuple[Path, list[Path]]:
     """A copy in which three images can't be read: one cut, one of another kind, one empty."""
     shutil.copytree(tree, folder)
@@ -356,10 +218,13 @@ def spoiled(tree: Path, folder: Path) -> tuple[Path, list[Path]]:
 
 
 def test_all_images_that_can_not_be_read_are_named_and_nothing_is_made(tree, tmp_path):
+    """Fault B9, facebookresearch/mmf#870: one bad JPEG, found hours later, without its path."""
     source, paths = spoiled(tree, tmp_path / "tree")
     with pytest.raises(UserError, match=r"3 of 24 images can't be read; copy these again") as refused:
         packed(source, tmp_path / "data" / "made")
-    assert [line.split(": ")[0] for line in str(refused.value).splitlines()[1:]] == [str(path) for path in paths]
+    lines = str(refused.value).splitlines()[1:]
+    assert [line.split(": ")[0] for line in lines] == [str(path) for path in paths]
+    assert [line.split(": ", 2)[2] for line in lines[1:]] == ["of no known format", "it is empty"]
     assert not (tmp_path / "data" / "made").exists()
 
 
@@ -441,11 +306,22 @@ def test_another_crop_packs_nothing_anew_and_another_short_side_does(tree, tmp_p
     assert not packed_files(tmp_path / "made").items() & before.items()
 
 
+def test_the_names_of_classes_are_whatever_bytes_a_folder_may_have(tree, tmp_path):
+    names = [b"nan", b'it\'s "mine" $x', b"-rf", "\u00e9t\u00e9".encode(), b"caf\xe9", b"10", b"9"]
+    for split in ("train", "val"):
+        for name in names:
+            folder = os.fsencode(tmp_path / "tree" / split) + b"/" + name
+            os.makedirs(folder)
+            images.picture(0, 0, (8, 8)).save(os.fsdecode(folder + b"/a b.jpg"))
+    packed(tmp_path / "tree", tmp_path / "made")
+    assert (tmp_path / "made" / "classes.txt").read_bytes().splitlines() == sorted(names)
+
+
 def test_another_preparation_of_the_same_folder_is_refused(tree, tmp_path):
     (tmp_path / ".made-packing").mkdir()
     descriptor = os.open(tmp_path / ".made-packing", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with pytest.raises(UserError, match="another process is packing this dataset; wait for it"):
+    with pytest.raises(UserError, match="another process is preparing this dataset; wait for it"):
         packed(tree, tmp_path / "made")
     os.close(descriptor)
 
@@ -471,13 +347,20 @@ def test_a_packed_file_that_is_cut_or_missing_is_refused_with_the_remedy(made, t
         PackedImages(folder, "train")
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_image_that_was_damaged_since_is_named(made, tmp_path, workers):
-    folder = Path(shutil.copytree(made, tmp_path / "made"))
-    start, size = PackedImages(folder, "train").spans[6].tolist()
-    with (folder / "train-00001.images").open("r+b") as file:
+def damaged(source: Path, folder: Path, place: int) -> Path:
+    """A copy whose training image of that place is nothing but zeros."""
+    shutil.copytree(source, folder)
+    stored = PackedImages(folder, "train")
+    start, size = stored.spans[place].tolist()
+    with (folder / packed_file("train", place // stored.images_per_file)).open("r+b") as file:
         file.seek(start)
         file.write(bytes(size))
+    return folder
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_was_damaged_since_is_named(made, tmp_path, workers):
+    folder = damaged(made, tmp_path / "made", 6)
     loader = open_loader(a_single_trial(loader_workers=workers), folder, "train", CPU)
     with pytest.raises(UserError, match=rf"train-00001\.images: train image 6 can't be read .*delete {folder}"):
         list(loader.batches([np.arange(3), np.arange(5, 8)]))
@@ -562,6 +445,23 @@ def test_what_is_random_follows_from_seed_epoch_and_image_alone(made):
     assert torch.equal(whole, one_by_one)
     for other in (shown(made, epoch=1), shown(made, seed=1)):
         assert not torch.equal(whole, other[0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_and_workers_crop_the_same_picture_each_in_its_own_way(tmp_path, workers):
+    """Fault B11, pytorch/pytorch#5059: every worker, or every rank, draws the same random numbers."""
+    for name in ("train/a", "train/b", "val/a", "val/b"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+        for number in range(6 if name.startswith("train") else 1):
+            images.picture(0, 0, (64, 48)).save(tmp_path / "tree" / name / f"{number}.png")
+    packed(tmp_path / "tree", tmp_path / "made")
+    crops = [
+        image.numpy().tobytes()
+        for rank in (0, 1)
+        for inputs, _ in stream_of(tmp_path / "made", rank, loader_workers=workers).batches(0, 2)
+        for image in inputs
+    ]
+    assert len(set(crops)) == len(crops) == 12
 
 
 def test_half_of_the_images_are_flipped(tmp_path):
@@ -660,9 +560,11 @@ def test_the_memory_of_a_rank_does_not_grow_with_the_dataset(tmp_path):
 # Prepared by the rule's command, and trained
 
 
-def prepare(dataset: str, source: Path, out: Path, **settings_: Any) -> subprocess.CompletedProcess[str]:
-    given_ = json.dumps({"source": str(source), **settings_})
-    command = [sys.executable, str(SCRIPTS / "prepare.py"), dataset, f"--settings={given_}", f"--out={out}"]
+def prepare(
+    dataset: str, source: Path | None, out: Path, before: Sequence[str] = (), **settings_: Any
+) -> subprocess.CompletedProcess[str]:
+    given_ = json.dumps(settings_ | ({} if source is None else {"source": str(source)}))
+    command = [*before, sys.executable, str(SCRIPTS / "prepare.py"), dataset, f"--settings={given_}", f"--out={out}"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -694,6 +596,35 @@ def test_a_resnet_learns_from_imagenets_archives_on_two_ranks(prepared, tmp_path
     assert [segment.samples for segment in done.record.segments] == [[45, 45]] * 3
     losses = done.steps.to_pandas().groupby("segment").loss.mean()
     assert losses[2] < losses[0] < 2 * np.log(3)
+
+
+def test_an_image_that_was_damaged_since_ends_all_ranks_at_once(prepared, tmp_path):
+    """Fault B9, facebookresearch/mmf#870: one rank dies of a bad JPEG, and its peers wait for it."""
+    folder = damaged(prepared, tmp_path / "data", 40)
+    trial = small_trial(dataset="imagenet", model="resnet18", model_options={}, steps=20, loader_workers=1)
+    done = launch(trial, folder, tmp_path / "trial")
+    assert done.returncode == 1
+    assert "train-00000.images: train image 40 can't be read" in done.stderr
+    assert done.leaves_nothing_behind()
+
+
+def test_too_little_shared_memory_is_refused_before_it_hangs_on_packed_images(prepared, tmp_path):
+    """Fault B10, pytorch/pytorch#5040: a container's small /dev/shm ends in a bus error, or hangs."""
+    trial = small_trial(
+        "single", 1, dataset="imagenet", model="resnet18", model_options={}, batch_size_per_device=90, loader_workers=5
+    )
+    script = 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"'
+    in_small_shm = ["unshare", "-m", "sh", "-c", script, "sh"]
+    if subprocess.run([*in_small_shm, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount: unshare -m as root")
+    done = launch(trial, prepared, tmp_path / "trial", prefix=in_small_shm)
+    assert done.returncode == 1
+    assert (
+        "loader_workers=5 need 2.2 MiB of shared memory, /dev/shm has 2.0 MiB free; set loader_workers: 0"
+        in done.stderr
+    )
+    assert "docker run --shm-size" in done.stderr
+    assert done.leaves_nothing_behind()
 
 
 def test_accuracy_is_that_of_the_same_training_on_imagefolder(tmp_path):
@@ -741,6 +672,31 @@ def test_accuracy_is_that_of_the_same_training_on_imagefolder(tmp_path):
 
 
 SGD = {"name": "sgd", "lr": 0.02, "momentum": 0.9, "weight_decay": 0.0}
+
+
+def mounted(folder: Path, options: str) -> list[str]:
+    """What runs a command with a file system of its own at a folder: a small one, or one that takes nothing."""
+    folder.mkdir()
+    script = f'mount -t tmpfs -o {options} tmpfs {folder} && "$@"; code=$?; find {folder} -name "*.partial"; exit $code'
+    command = ["unshare", "-m", "sh", "-c", script, "sh"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount: unshare -m as root")
+    return command
+
+
+@pytest.mark.parametrize("dataset", ["image_folder", "synthetic"])
+@pytest.mark.parametrize(
+    ("options", "said"), [("size=24k", "No space left|no room on the disk"), ("ro", "Read-only file system")]
+)
+def test_a_disk_that_is_full_or_read_only_is_named_and_nothing_half_made_stays(tree, tmp_path, dataset, options, said):
+    source = tree if dataset == "image_folder" else None
+    given_ = {} if source else {"train_samples": 100, "test_samples": 10}
+    done = prepare(dataset, source, tmp_path / "disk" / "made", mounted(tmp_path / "disk", options), **given_)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        rf"{tmp_path}/disk/\S*made.*: .*({said}).*; (run it again|mend that and run the same).*\n", done.stderr
+    )
+    assert ".partial" not in done.stdout
 
 
 def test_a_damaged_image_ends_the_preparation_with_its_path(tree, tmp_path):

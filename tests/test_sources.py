@@ -15,6 +15,7 @@ import pytest
 
 from dpscale.errors import UserError
 from dpscale.workloads.datasets.base import RECEIPT
+from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.datasets.sources import read_files
 
 CONTENT = {"images": np.random.default_rng(0).bytes(5000), "labels": b"0123456789" * 30}
@@ -194,6 +195,11 @@ def test_a_source_that_is_not_there_is_refused_with_the_remedy(tmp_path):
         read_files("no/such", NAMES)
     with pytest.raises(UserError, match="source is not given"):
         read_files(None, NAMES)
+
+
+def test_a_source_may_begin_with_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert DatasetConfig(source="~/flowers").source == "/home/me/flowers"
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path):

@@ -262,6 +262,7 @@ def test_loader_workers_deliver_the_same_batches_and_end(data: Path, tmp_path: P
 
 
 def test_too_little_shared_memory_is_refused_before_it_hangs(data: Path, tmp_path: Path):
+    """Fault B10, pytorch/pytorch#5040: a container's small /dev/shm ends in a bus error, or hangs."""
     in_small_shm = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=200k tmpfs /dev/shm && exec "$@"', "sh"]
     if subprocess.run([*in_small_shm, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs the right to mount: unshare -m as root")

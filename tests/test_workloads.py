@@ -23,7 +23,7 @@ from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.datasets.sources import File
 from dpscale.workloads.loading import Arrays, Loader, TrainingStream, evaluation_indices, open_loader, training_indices
 from dpscale.workloads.models import MODELS
-from dpscale.workloads.prepared import MANIFEST, read_manifest
+from dpscale.workloads.prepared import MANIFEST, held, read_manifest
 from dpscale.workloads.samples import Samples
 
 CPU = torch.device("cpu")
@@ -54,6 +54,7 @@ def test_batch_k_is_the_same_set_of_samples_for_every_world_size(world_size):
 
 
 def test_each_epoch_is_shuffled_anew():
+    """Fault B3, pytorch/pytorch#31771: the same order in every epoch, for want of set_epoch."""
     first, second = epoch_of(1, epoch=0)[0], epoch_of(1, epoch=1)[0]
     assert not np.array_equal(first, second)
 
@@ -88,6 +89,7 @@ def test_for_any_sizes_ranks_are_disjoint_and_equal(samples, batch, world_size, 
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 200), st.integers(1, 70), st.integers(1, 7))
 def test_every_test_sample_is_evaluated_exactly_once_by_any_number_of_ranks(samples, batch, world_size):
+    """Fault B2, pytorch/examples#1063: a loader that drops what fills no batch never evaluates the end of the test set."""
     batches = [one for rank in range(world_size) for one in evaluation_indices(samples, batch, rank, world_size)]
     assert np.concatenate([np.empty(0, int), *batches]).tolist() == list(range(samples))
     assert all(1 <= len(one) <= batch for one in batches)
@@ -365,6 +367,22 @@ def test_prepared_arrays_come_back(prepared):
         assert np.array_equal(mapped_images, images)
         assert np.array_equal(mapped_labels, labels)
         assert isinstance(mapped_images, np.memmap)
+
+
+def test_what_a_killed_preparation_left_goes_with_the_next_one(tmp_path):
+    (tmp_path / ".made-making").mkdir()
+    (tmp_path / ".made-making" / "train-images.npy").write_bytes(b"half of it")
+    write_prepared(tmp_path / "made", "made", CLASSES, splits_of())
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+    assert "train-images.npy" in read_manifest(tmp_path / "made").sha256
+
+
+def test_two_preparations_of_one_folder_at_a_time_are_refused(tmp_path):
+    with (
+        held(tmp_path / ".made-making"),
+        pytest.raises(UserError, match=r"\.made-making: another process is preparing this dataset; wait for it"),
+    ):
+        write_prepared(tmp_path / "made", "made", CLASSES, splits_of())
 
 
 def test_a_split_can_be_cut_to_its_first_samples(prepared):

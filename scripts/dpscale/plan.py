@@ -7,6 +7,7 @@ machine (GPUs, packages, a compiler) is probed by the trial where it runs.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -18,8 +19,9 @@ from dpscale.own import is_own, is_well_formed
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Asked, Strategy
 from dpscale.trial import LARGEST, Topology, Trial
-from dpscale.typed import Strict, validated
-from dpscale.workloads.datasets import DATASETS
+from dpscale.typed import NAME, Strict, validated
+from dpscale.workloads.datasets import DATASETS, row_name
+from dpscale.workloads.datasets.base import Dataset
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.models import MODELS
 from dpscale.workloads.models.own import GIVEN as GIVEN_TO_FACTORIES
@@ -82,18 +84,38 @@ def find_own_code(config: Config, source: str = "config.yaml") -> None:
 
 def _dataset_problems(datasets: dict[str, DatasetConfig]) -> Iterator[str]:
     for name, settings in datasets.items():
-        row = DATASETS.get(name)
-        if row is None:
-            own = "; one of your own takes no settings" if is_own(name) else ""
-            yield f"datasets.{name}: unknown dataset; {suggest(name, DATASETS)}{own}"
+        row = DATASETS.get(row_name(name, settings))
+        if row is None and settings.base is not None:
+            yield f"datasets.{name}.base = {settings.base!r}: unknown dataset; {suggest(settings.base, DATASETS)}"
             continue
-        for key, value in settings.model_dump(exclude_none=True).items():
+        if row is None:
+            own = (
+                "one of your own takes no settings"
+                if is_own(name)
+                else "a name of your own needs base: and one of these"
+            )
+            yield f"datasets.{name}: unknown dataset; {suggest(name, DATASETS)}; {own}"
+            continue
+        if settings.base is not None:
+            yield from _base_problems(name, settings.base, row)
+        for key, value in settings.model_dump(exclude_none=True, exclude={"base"}).items():
             if key not in row.settings:
                 takes = f"takes {', '.join(row.settings)} only" if row.settings else "takes no settings"
                 part = f"; workload.{key} uses a part of it" if key in ("train_samples", "test_samples") else ""
                 yield f"datasets.{name}.{key} = {value!r}: {name} {takes}; remove this key{part}"
         if settings.source is not None and settings.mirrors is not None:
             yield f"datasets.{name}.mirrors: nothing is fetched where source is given; remove one of the two"
+
+
+def _base_problems(name: str, base: str, row: Dataset) -> Iterator[str]:
+    place = f"datasets.{name}"
+    if name in DATASETS:
+        yield f"{place}.base = {base!r}: {name} is a dataset itself; remove base, or choose another name"
+    elif re.fullmatch(NAME, name) is None or name == "downloads":  # a folder of that name is in data_dir
+        yield f"{place}: names are two or more of a-z, 0-9 and _, beginning with a letter, but for downloads"
+    if not row.settings or row.published is not None:
+        several = ", ".join(key for key, one in DATASETS.items() if one.settings and one.published is None)
+        yield f"{place}.base = {base!r}: there is one {base} only; use its own name, or one of {several}"
 
 
 def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
@@ -114,17 +136,20 @@ def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, Data
 def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
     workload = experiment.workload
     yield from _unknown(f"{place}.model", "model", [workload.model], MODELS, may_be_own=True)
-    yield from _unknown(f"{place}.dataset", "dataset", [workload.dataset], DATASETS, may_be_own=True)
+    of_ones_own = {name: settings for name, settings in datasets.items() if settings.base is not None}
+    yield from _unknown(f"{place}.dataset", "dataset", [workload.dataset], DATASETS | of_ones_own, may_be_own=True)
     if is_own(workload.model):
         for key in sorted(workload.model_options.keys() & set(GIVEN_TO_FACTORIES)):
             yield f"{place}.model_options.{key}: the dataset gives it to {workload.model}; remove this key"
     elif workload.model in MODELS:
         yield from _option_problems(MODELS[workload.model].options, workload.model_options, f"{place}.model_options")
-    if workload.dataset in DATASETS:
-        settings = datasets.get(workload.dataset, DatasetConfig())
-        row = DATASETS[workload.dataset]
+    settings = datasets.get(workload.dataset, DatasetConfig())
+    if row := DATASETS.get(row_name(workload.dataset, settings)):
         if "source" in row.settings and row.published is None and settings.source is None:
-            yield f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source"
+            which = "; docs/images.md says which files, and in what folders" if row.pack is not None else ""
+            yield (
+                f"{place}.dataset = {workload.dataset!r}: say where its files lie, in datasets.{workload.dataset}.source{which}"
+            )
         counts = _counts(workload.dataset, datasets)
         for split, limit, count in zip(
             ("train", "test"), (workload.train_samples, workload.test_samples), counts, strict=True
@@ -144,8 +169,10 @@ def _workload_problems(place: str, experiment: ExperimentConfig, datasets: dict[
 
 
 def _counts(dataset: str, datasets: dict[str, DatasetConfig]) -> tuple[int | None, int | None]:
-    """(train, test) samples of a row of DATASETS, where they are known before it is prepared."""
-    return DATASETS[dataset].counts(datasets.get(dataset, DatasetConfig())) or (None, None)
+    """(train, test) samples, where they are known before the dataset is prepared."""
+    settings = datasets.get(dataset, DatasetConfig())
+    row = DATASETS.get(row_name(dataset, settings))
+    return (row and row.counts(settings)) or (None, None)
 
 
 def _misfit(place: str, workload: WorkloadConfig, samples: Samples) -> Iterator[str]:
@@ -258,7 +285,7 @@ def _batch_problems(
             "and the kernel ends processes where CUDA refuses; give a number, or device: cuda"
         )
     available = workload.train_samples
-    if available is None and workload.dataset in DATASETS:  # of one's own it is known when it has been prepared
+    if available is None:
         available, _ = _counts(workload.dataset, datasets)
     for topology in topologies:
         n = topology.devices

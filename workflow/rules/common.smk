@@ -21,7 +21,7 @@ from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import RECORD, STEPS
 from dpscale.tables.schema import TABLES
 from dpscale.trial import LARGEST
-from dpscale.workloads.datasets import DATASETS, is_fetched
+from dpscale.workloads.datasets import DATASETS, is_fetched, row_name
 from dpscale.workloads.datasets.base import RECEIPT
 from dpscale.workloads.datasets.settings import DatasetConfig
 
@@ -75,6 +75,12 @@ wildcard_constraints:
 
 def settings_of(dataset):
     return CONFIG.datasets.get(dataset, DatasetConfig())
+
+
+def code_of_preparing(wildcards):
+    """The digest of the code that prepares a dataset, as a param."""
+    dataset = own.dataset_of(wildcards.dataset)
+    return prepare_code(row_name(dataset, settings_of(dataset)))
 
 
 def dataset_settings(wildcards):

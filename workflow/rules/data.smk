@@ -34,7 +34,7 @@ rule prepare_dataset:
     params:
         dataset=lambda wildcards: own.dataset_of(wildcards.dataset),
         settings=dataset_settings,
-        code=lambda wildcards: prepare_code(own.dataset_of(wildcards.dataset)),
+        code=code_of_preparing,
         folder=lambda wildcards, output: os.path.dirname(output[0]),
     shell:
         "python {input.script:q} {params.dataset:q} --settings={params.settings:q} --out={params.folder:q} 2>&1 | tee {log:q}"

@@ -6,7 +6,6 @@ Memory-mapped pages are shared by all ranks of a node, so a rank's own memory do
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from dpscale.workloads.prepared import (
     FORMAT_VERSION,
     Manifest,
     check_limit,
+    held,
     moments,
     put_in_place,
     read_manifest,
@@ -31,29 +31,31 @@ def write_prepared(folder: Path, dataset: str, classes: int, splits: dict[str, S
         UserError: the arrays are neither images nor tokens with their labels, or a label is not a class.
     """
     samples = _samples_of(dataset, classes, splits)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        for split, (inputs, labels) in splits.items():
-            np.save(temporary / f"{split}-{samples.kind}.npy", inputs)
-            np.save(temporary / f"{split}-labels.npy", labels)
-        mean, std = _moments(splits["train"][0]) if samples.kind == "images" else ([], [])
-        manifest = Manifest(
-            format_version=FORMAT_VERSION,
-            dataset=dataset,
-            kind=samples.kind,
-            sample_shape=list(samples.shape),
-            classes=classes,
-            counts={split: len(labels) for split, (_, labels) in splits.items()},
-            mean=mean,
-            std=std,
-            packing=None,
-            sha256={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
-        )
-        manifest.write(temporary)
-        put_in_place(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    working = folder.with_name(f".{folder.name}-making")
+    with held(working):
+        for path in working.iterdir():  # of a process that was killed
+            path.unlink()
+        try:
+            for split, (inputs, labels) in splits.items():
+                np.save(working / f"{split}-{samples.kind}.npy", inputs)
+                np.save(working / f"{split}-labels.npy", labels)
+            mean, std = _moments(splits["train"][0]) if samples.kind == "images" else ([], [])
+            manifest = Manifest(
+                format_version=FORMAT_VERSION,
+                dataset=dataset,
+                kind=samples.kind,
+                sample_shape=list(samples.shape),
+                classes=classes,
+                counts={split: len(labels) for split, (_, labels) in splits.items()},
+                mean=mean,
+                std=std,
+                packing=None,
+                sha256={path.name: sha256_of(path) for path in sorted(working.iterdir())},
+            )
+            manifest.write(working)
+            put_in_place(working, folder)
+        finally:
+            shutil.rmtree(working, ignore_errors=True)
     return manifest
 
 

@@ -35,9 +35,12 @@ class Box(NamedTuple):
 
 def opened(content: bytes) -> Image.Image:
     """An image of which only the header is read. Raises OSError: of no known format."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    return Image.open(io.BytesIO(content))
+    try:
+        return Image.open(io.BytesIO(content))
+    except UnidentifiedImageError:  # which names an object in memory
+        raise OSError("of no known format" if content else "it is empty") from None
 
 
 def central_box(width: int, height: int) -> Box:
@@ -85,7 +88,23 @@ def decoded(content: bytes, least_width: int = 0, least_height: int = 0) -> np.n
     with suppress(ValueError):
         if simplejpeg.decode_jpeg_header(content)[2] != "CMYK":
             return simplejpeg.decode_jpeg(content, "RGB", min_width=least_width, min_height=least_height, min_factor=2)
-    return np.array(opened(content).convert("RGB"))
+    return np.array(_rgb(opened(content)))
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """Eight bits of each channel. Pillow cuts off whatever is above 255, so that an image of 16 bits would come out white.
+
+    Raises:
+        OSError: its values have 32 bits, and nobody knows between which of them black and white lie.
+    """
+    from PIL import Image
+
+    sixteen_bits = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+    if sixteen_bits:
+        image = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise OSError("its values have 32 bits and no known range; save it with 8 or 16 bits")
+    return image.convert("RGB")
 
 
 def seen(content: bytes, choose: Callable[[int, int], Box], side: int) -> torch.Tensor:

@@ -16,7 +16,6 @@ when the work is interrupted, and the next attempt does the others.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -38,7 +37,16 @@ from dpscale.errors import UserError
 from dpscale.monitor import usable_cpus
 from dpscale.workloads.image_files import Found, ImageFile
 from dpscale.workloads.images import decoded, shrunk, size_of
-from dpscale.workloads.prepared import FORMAT_VERSION, Manifest, Packing, moments, packed_file, put_in_place, sha256_of
+from dpscale.workloads.prepared import (
+    FORMAT_VERSION,
+    Manifest,
+    Packing,
+    held,
+    moments,
+    packed_file,
+    put_in_place,
+    sha256_of,
+)
 
 IMAGES_PER_FILE = 4096  # of ImageNet's: 450 MB as they are, 130 MB with short side 256
 AGAIN = "run it again: files that are done stay"
@@ -110,22 +118,14 @@ def _working_folder(folder: Path, source: str) -> Iterator[Path]:
         UserError: another process is at it.
     """
     working = folder.with_name(f".{folder.name}-packing")
-    folder.parent.mkdir(parents=True, exist_ok=True)
     if not working.exists() and _is_packed(folder, source):
         folder.rename(working)  # only what is shown of its images changes
-    working.mkdir(exist_ok=True)
-    descriptor = os.open(working, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with held(working):
         if not _is_from(working, source):
             for path in working.iterdir():
                 path.unlink()
             _write(working / SOURCE, source)
         yield working
-    except BlockingIOError:
-        raise UserError(f"{working}: another process is packing this dataset; wait for it, or end it") from None
-    finally:
-        os.close(descriptor)
 
 
 def _is_from(folder: Path, source: str) -> bool:
@@ -195,23 +195,25 @@ def _pack_part(working: Path, part: Part, packing: Packing) -> list[Unreadable]:
     values = np.zeros((3, 256), np.int64)
     digest = hashlib.sha256()
     partial = working / f"{part.name}.partial"
-    with partial.open("wb") as file:
-        for image in part.images:
-            try:
-                content, counted = packed(image.read(), packing)
-            except Exception as error:  # noqa: BLE001 - a broken image may lead a decoder to anything
-                unreadable.append((image.name, f"{type(error).__name__}: {error}"))
-                continue
-            values += counted
-            sizes.append(len(content))
-            digest.update(content)
-            file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    if unreadable:
-        partial.unlink()
-        return unreadable
-    partial.rename(working / part.name)
+    try:
+        with partial.open("wb") as file:
+            for image in part.images:
+                try:
+                    content, counted = packed(image.read(), packing)
+                except Exception as error:  # noqa: BLE001 - a broken image may lead a decoder to anything
+                    unreadable.append((image.name, f"{type(error).__name__}: {error}"))
+                    continue
+                values += counted
+                sizes.append(len(content))
+                digest.update(content)
+                file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if unreadable:
+            return unreadable
+        partial.rename(working / part.name)
+    finally:
+        partial.unlink(missing_ok=True)  # what may have filled the disk does not stay on it
     _write(working / part.report, json.dumps({"sizes": sizes, "values": values.tolist(), "sha256": digest.hexdigest()}))
     return []
 
@@ -238,7 +240,8 @@ def _finish(working: Path, classes: list[str], parts: dict[str, list[Part]]) -> 
         np.save(working / f"{split}-labels.npy", np.array(labels, np.int64))
         sha256 |= {part.name: report["sha256"] for part, report in zip(of_split, reports, strict=True)}
         values[split] = np.sum([report["values"] for report in reports], axis=0)
-    (working / CLASSES).write_text("".join(f"{name}\n" for name in classes))
+    names = "".join(f"{name}\n" for name in classes)
+    (working / CLASSES).write_bytes(os.fsencode(names))  # a name is whatever bytes a folder's is
     sha256 |= {path.name: sha256_of(path) for path in sorted([*working.glob("*.npy"), working / CLASSES])}
     mean, std = moments(list(values["train"]))
     return {"mean": mean, "std": std, "sha256": sha256}
@@ -253,5 +256,8 @@ def _spans(sizes: list[int]) -> np.ndarray:
 def _write(path: Path, text: str) -> None:
     """Whole or not there: the writer may be ended at any moment."""
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text)
-    partial.rename(path)
+    try:
+        partial.write_text(text)
+        partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -86,9 +88,27 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@contextmanager
+def held(working: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, which is made if it is not there.
+
+    Raises:
+        UserError: another one is at it.
+    """
+    working.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(working, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(f"{working}: another process is preparing this dataset; wait for it, or end it") from None
+    finally:
+        os.close(descriptor)
+
+
 def put_in_place(made: Path, folder: Path) -> None:
     """Give a whole folder its name; one of that name from before goes."""
-    made.chmod(0o755)  # mkdtemp's folder is for its maker alone; datasets are shared
+    made.chmod(0o755)  # whatever the maker's umask is: datasets are shared
     shutil.rmtree(folder, ignore_errors=True)
     made.rename(folder)
 

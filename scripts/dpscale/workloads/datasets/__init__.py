@@ -17,6 +17,12 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
+def row_name(name: str, config: DatasetConfig) -> str:
+    """The row of DATASETS behind a name in the config."""
+    return config.base or name
+
+
 def is_fetched(name: str, config: DatasetConfig) -> bool:
     """Whether a dataset's files come from public places."""
-    return name in DATASETS and DATASETS[name].published is not None and config.source is None
+    row = DATASETS.get(row_name(name, config))
+    return row is not None and row.published is not None and config.source is None

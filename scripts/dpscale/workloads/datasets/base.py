@@ -40,4 +40,4 @@ class Dataset:
     # (train, test); None: known when it has been prepared, and so are the classes
     counts: Callable[[DatasetConfig], tuple[int, int] | None]
     read: Callable[[DatasetConfig], dict[str, Split]] | None = None  # {"train": ..., "test": ...}
-    pack: Callable[[DatasetConfig, Path], Manifest] | None = None  # makes the prepared folder of that path
+    pack: Callable[[str, DatasetConfig, Path], Manifest] | None = None  # name in the config -> its prepared folder

@@ -37,10 +37,10 @@ def packed_as_asked(folder: Path, dataset: str, found: Found, config: DatasetCon
     return pack(folder, dataset, samples_of(config, len(found.classes)).shape, found, packing)
 
 
-def _pack(config: DatasetConfig, folder: Path) -> Manifest:
+def _pack(name: str, config: DatasetConfig, folder: Path) -> Manifest:
     from dpscale.workloads.image_files import find
 
-    return packed_as_asked(folder, "image_folder", find(Path(config.source or ""), config.classes), config)
+    return packed_as_asked(folder, name, find(Path(config.source or ""), config.classes, name), config)
 
 
 ROW = Dataset(

@@ -20,11 +20,11 @@ def is_whole(config: DatasetConfig) -> bool:
     return config.classes in (None, CLASSES)
 
 
-def _pack(config: DatasetConfig, folder: Path) -> Manifest:
+def _pack(name: str, config: DatasetConfig, folder: Path) -> Manifest:
     from dpscale.workloads.ilsvrc import find
 
-    found = find(Path(config.source or ""), config.classes or CLASSES, COUNTS if is_whole(config) else None)
-    return packed_as_asked(folder, "imagenet", found, config)
+    found = find(Path(config.source or ""), config.classes or CLASSES, COUNTS if is_whole(config) else None, name)
+    return packed_as_asked(folder, name, found, config)
 
 
 ROW = Dataset(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from dpscale.typed import Count, Flag, Strict
 
@@ -17,9 +18,13 @@ Url = Annotated[str, StringConstraints(pattern=r"^https?://")]
 class DatasetConfig(Strict):
     """What a dataset is made from, or how. Prepared once into data_dir, then shared by all experiments."""
 
-    source: str | None = Field(
+    base: str | None = Field(
         None,
-        description="folder or archive (tar, zip) that already holds the dataset's files; null = they are fetched, where anybody may; of images, the folder above train and val",
+        description="the row of DATASETS that a name of your own stands for, such as image_folder; null = the name is a row",
+    )
+    source: Annotated[str, AfterValidator(os.path.expanduser)] | None = Field(
+        None,
+        description="folder or archive (tar, zip) that already holds the dataset's files; null = they are fetched, where anybody may; of images, the folder above train and val, or a tar or zip of it",
     )
     mirrors: Annotated[list[Url], Field(min_length=1)] | None = Field(
         None, description="URLs of folders to fetch the files from, the first that has them; null = the public places"
