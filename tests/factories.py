@@ -71,6 +71,7 @@ def a_trial(**changes: Any) -> Trial:
         "seed": 0,
         "timeout_s": 600.0,
         "collective_timeout_s": 120.0,
+        "checkpoint_interval_s": 600.0,
     } | changes
     single_process = values["base"] in ("single", "data_parallel")
     values.setdefault("world_size", 1 if single_process else values["nodes"] * values["devices_per_node"])

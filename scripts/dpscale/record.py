@@ -91,6 +91,7 @@ class Record:
     effective_precision: dict[str, str] = field(default_factory=dict)  # dtypes that were seen, not asked for
     compile_time_s: float | None = None  # of torch.compile, before any step; null without it
     skipped_steps: int | None = None  # by rank 0's gradient scaler, as gradients were not finite; null without one
+    checkpoint_times_s: list[float] = field(default_factory=list)  # the slowest rank's, of each; in no other time
     weights_max_difference: float | None = None  # between ranks, after training; null if they exchange nothing
     steps_sha256: str | None = None
 
