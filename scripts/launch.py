@@ -53,6 +53,14 @@ class Log:
         self._path, self._start_s = path, time.perf_counter()
         self._file: IO[str] | None = None
 
+    def keep_earlier(self, attempts: int) -> None:
+        """Before the first line: the log of the attempt before this one gets its number, of so many that there were."""
+        if attempts == 0:
+            for path in self._path.parent.glob(f"{self._path.stem}.attempt-*{self._path.suffix}"):
+                path.unlink()  # of a record that is measured again
+        elif self._path.exists():
+            self._path.rename(self._path.with_suffix(f".attempt-{attempts}{self._path.suffix}"))
+
     def write(self, line: str) -> None:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -251,8 +259,11 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
         started = datetime.now(timezone.utc)
         attempts, sampler = 0, None
         history = History(folder / FOLDER, identity_of(trial, code, args.data))
-        if first_node and (said := history.begin()):
-            log.write(said)
+        if first_node:
+            said = history.begin()
+            log.keep_earlier(len(history.attempts) - 1)
+            if said is not None:
+                log.write(said)
         try:
             if reason := missing_program(trial):
                 Record.write_unavailable(trial, reason, describe_machine("cpu"), drafts)

@@ -33,6 +33,14 @@ LAUNCH = {
     "started_at": "2026-01-01T00:00:00+00:00",
     "ended_at": "2026-01-01T00:01:00+00:00",
     "port_attempts": 1,
+    "attempts": [
+        {
+            "started_at": "2026-11-30T10:00:00+00:00",
+            "host": "laptop",
+            "ended_at": "2026-11-30T10:01:00+00:00",
+            "how": "ok",
+        }
+    ],
 }
 
 

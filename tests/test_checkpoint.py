@@ -17,6 +17,7 @@ from launching import (
     ADADELTA,
     SERVER,
     TRAIN_SAMPLES,
+    Trained,
     launch,
     measured,
     small_trial,
@@ -96,6 +97,20 @@ def test_an_interrupted_training_ends_as_an_undisturbed_one(
     assert len(record.launch["attempts"]) == 2
     assert record.launch["attempts"][-1]["how"] == "ok"
     assert not (tmp_path / ".checkpoints").exists()
+
+
+@pytest.mark.parametrize("launcher", ["spawn", "torchrun"])
+def test_a_schedulers_signal_to_every_process_saves_the_training(launcher: str, data: Path, tmp_path: Path):
+    trial = three_epochs(launcher=launcher)
+    how = {"inject": "everything_is_terminated", "rank": 1, "DPSCALE_TEST_STEP": str(IN_EPOCH_2)}
+    done = launch(trial, data, tmp_path, **how)
+    assert done.returncode == RESUMABLE, done.log
+    assert "stopped after 1 epochs and 1" in done.stderr
+    assert "run the same command to go on" in done.stderr
+    record = measured(trial, data, tmp_path, **how).record
+    assert record.launch["attempts"][0]["how"].startswith("stopped after 1 epochs and 1")
+    assert "stopped after 1 epochs" in (tmp_path / "trial.attempt-1.log").read_text()
+    assert "resumed after 1 epochs" in (tmp_path / "trial.log").read_text()
 
 
 ROWS = [

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 # 2: trials with compile and channels_last; compile time and skipped steps
 # 3: evaluations count predictions, of which a sequence of tokens has many; trials whose batch a search found
 # 4: right answers among the five likeliest; the learning rate of each segment
-FORMAT_VERSION = 4
+# 5: attempts, and times of checkpoints
+FORMAT_VERSION = 5
 RECORD, STEPS = "record.json", "steps.parquet"
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock

@@ -378,6 +378,21 @@ def launch_is_killed() -> None:
 
 
 @after("dpscale.training")
+def everything_is_terminated() -> None:
+    """As SLURM does it: every process of a job step hears it at once."""
+    import signal
+
+    import psutil
+
+    def terminate() -> None:
+        started = psutil.Process(pid_of_launch())
+        for process in [started, *started.children(recursive=True)]:
+            process.send_signal(signal.SIGTERM)
+
+    in_step_once(terminate)
+
+
+@after("dpscale.training")
 def is_killed() -> None:
     import signal
 
