@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import hashlib
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,6 +26,7 @@ from dpscale import attempt, own, slurm
 from dpscale.code import SCRIPTS, digest_of, trial_code
 from dpscale.environment import describe_machine, prefer_this_python
 from dpscale.errors import UserError
+from dpscale.history import FOLDER, History
 from dpscale.largest import with_its_batch
 from dpscale.launchers import CONTRACT, LAUNCHERS
 from dpscale.monitor import GpuSampler
@@ -36,6 +38,8 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 # glibc gives freed memory back, and each step's tensors fault it in again page by page: a tenth of a CPU step and more,
 # and none that two strategies pay alike. Tensors above the first limit, the highest that glibc takes, are mapped still.
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
+EXIT_CODES = {attempt.OutOfMemory: attempt.OUT_OF_MEMORY, attempt.Stopped: attempt.RESUMABLE}
+SAVING_TIME_S = 20.0  # of SLURM's 30 between TERM and KILL
 ATTEMPTS = 3  # a port can be taken between its choice and the bind
 
 
@@ -48,6 +52,14 @@ class Log:
     def __init__(self, path: Path) -> None:
         self._path, self._start_s = path, time.perf_counter()
         self._file: IO[str] | None = None
+
+    def keep_earlier(self, attempts: int) -> None:
+        """Before the first line: the log of the attempt before this one gets its number, of so many that there were."""
+        if attempts == 0:
+            for path in self._path.parent.glob(f"{self._path.stem}.attempt-*{self._path.suffix}"):
+                path.unlink()  # of a record that is measured again
+        elif self._path.exists():
+            self._path.rename(self._path.with_suffix(f".attempt-{attempts}{self._path.suffix}"))
 
     def write(self, line: str) -> None:
         if self._file is None:
@@ -151,8 +163,10 @@ def missing_program(trial: Trial) -> str | None:
     return None
 
 
-def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float, log: Log) -> int:
+def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float, drafts: Path, log: Log) -> int:
     """Run the launcher to its end, or to the time limit; whatever it started is gone afterwards.
+
+    Ranks that can save themselves get the time for it when a signal of a scheduler ends this process.
 
     Raises:
         UserError: the time limit was reached.
@@ -174,6 +188,13 @@ def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float,
         relay = threading.Thread(target=log.relay, args=(process.stdout,), daemon=True)
         relay.start()
         exitcode = process.wait(timeout_s)
+    except attempt.Interrupted as interrupted:
+        if interrupted.number in attempt.STOP_SIGNALS and attempt.ask_to_stop(drafts):
+            log.write(f"{signal.Signals(interrupted.number).name}: asking the ranks to save themselves and end")
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(SAVING_TIME_S)
+            attempt.refuse_stopped(drafts)
+        raise
     except subprocess.TimeoutExpired:
         raise UserError(f"not done after timeout_s={timeout_s:g}; raise timeout_s if the trial is only slow") from None
     finally:
@@ -183,7 +204,7 @@ def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float,
 
 
 def run_attempts(
-    trial: Trial, args: argparse.Namespace, job: dict[str, Any] | None, drafts: Path, log: Log
+    trial: Trial, args: argparse.Namespace, job: dict[str, Any] | None, history: History, drafts: Path, log: Log
 ) -> tuple[int, GpuSampler | None]:
     """Start the trial's ranks until they end well; returns the number of attempts, and the last one's sampler.
 
@@ -193,7 +214,14 @@ def run_attempts(
     data = args.data.absolute()
     stage_to = staging_folder(job)
     staging = [] if stage_to is None else [f"--stage-to={stage_to}"]
-    train = [str(SCRIPTS / "train.py"), f"--data={data}", f"--out={drafts}", *staging, *trial.to_args()]
+    train = [
+        str(SCRIPTS / "train.py"),
+        f"--data={data}",
+        f"--out={drafts}",
+        *staging,
+        *history.arguments(trial),
+        *trial.to_args(),
+    ]
     folders = own.search_folders() if own.is_own(trial.model) else []
     seen_in_container = tuple(str(path) for path in (data, drafts, stage_to, *folders) if path is not None)
     number = 0
@@ -203,9 +231,10 @@ def run_attempts(
         command = LAUNCHERS[trial.launcher].argv(train, placement)
         sampling: AbstractContextManager[GpuSampler | None] = GpuSampler() if trial.device == "cuda" else nullcontext()
         with sampling as sampler:
-            exitcode = run_ranks(command, environment_for(trial, drafts), trial.timeout_s, log)
+            exitcode = run_ranks(command, environment_for(trial, drafts), trial.timeout_s, drafts, log)
         if exitcode == 0:
             return number, sampler
+        attempt.refuse_stopped(drafts)
         can_retry = number < ATTEMPTS and args.node_rank is None  # by hand the other machines know one port
         if not (can_retry and attempt.address_was_taken(drafts, placement.master_port)):
             raise attempt.failure_of(drafts, exitcode)
@@ -229,10 +258,24 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
         code = trial_code(trial.base, trial.model, trial.launcher)  # refuses a model of one's own that is not there
         started = datetime.now(timezone.utc)
         attempts, sampler = 0, None
-        if reason := missing_program(trial):
-            Record.write_unavailable(trial, reason, describe_machine("cpu"), drafts)
-        else:
-            attempts, sampler = run_attempts(trial, args, job, drafts, log)
+        history = History(folder / FOLDER, identity_of(trial, code, args.data))
+        if first_node:
+            said = history.begin()
+            log.keep_earlier(len(history.attempts) - 1)
+            if said is not None:
+                log.write(said)
+        try:
+            if reason := missing_program(trial):
+                Record.write_unavailable(trial, reason, describe_machine("cpu"), drafts)
+            else:
+                attempts, sampler = run_attempts(trial, args, job, history, drafts, log)
+        except (UserError, attempt.Interrupted) as ended:
+            if first_node:
+                history.end(how_it_ended(ended))
+            raise
+        if not first_node:
+            return "ok: node 0 has the record"
+        history.end("ok")
         launch = {
             "command": [sys.executable, *sys.argv],
             "started_at": started.isoformat(),
@@ -241,10 +284,23 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
             "code": code,
             "slurm": job,
             "largest_batch": search,
+            "attempts": history.attempts,
         }
-        if not first_node:
-            return "ok: node 0 has the record"
-        return commit(Record.read(drafts / RECORD), launch, sampler, drafts, folder)
+        outcome = commit(Record.read(drafts / RECORD), launch, sampler, drafts, folder)
+        history.clear()
+        return outcome
+
+
+def how_it_ended(ended: Exception) -> str:
+    return f"ended by {signal.Signals(ended.number).name}" if isinstance(ended, attempt.Interrupted) else str(ended)
+
+
+def identity_of(trial: Trial, code: str, data: Path) -> str:
+    """What a checkpoint must be of to be taken up: the same trial in all that decides it, the same code and data."""
+    manifest = data / "manifest.json"
+    return hashlib.sha256(
+        "\0".join([*trial.deciding_args(), code, manifest.read_text() if manifest.exists() else ""]).encode()
+    ).hexdigest()
 
 
 def commit(draft: Record, launch: dict, sampler: GpuSampler | None, drafts: Path, folder: Path) -> str:
@@ -311,9 +367,9 @@ def main() -> int:
         print(f"{trial.id}: {busy}", file=sys.stderr)
         return 1
     except UserError as error:
-        log.write(f"failed: {error}")
+        log.write(f"{'' if isinstance(error, attempt.Stopped) else 'failed: '}{error}")
         print(f"{trial.id}: {error}\n  log: {args.log}", file=sys.stderr)
-        return attempt.OUT_OF_MEMORY if isinstance(error, attempt.OutOfMemory) else 1
+        return EXIT_CODES.get(type(error), 1)
     except OSError as error:
         if error.errno not in DISK_IS_FULL:
             raise

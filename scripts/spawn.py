@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from dpscale.attempt import write_exit
+from dpscale.attempt import STOP_SIGNALS, write_exit
 from dpscale.slurm import node_rank_of_this_step
 
 
@@ -43,6 +44,9 @@ def main() -> int:
         "MASTER_PORT": str(args.master_port),
     }
     _, *argv = args.command
+    if any(argument.startswith("--checkpoints=") for argument in argv):
+        for number in STOP_SIGNALS:  # for the ranks, which save themselves and end: what started this sees to that
+            signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         load_what_ranks_need()
     from torch.multiprocessing.spawn import start_processes

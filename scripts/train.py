@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import traceback
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +15,28 @@ import torch
 import torch.distributed
 
 from dpscale import checks, evaluation, measure, monitor
-from dpscale.attempt import die_with_parent, write_failure
+from dpscale.attempt import RESUMABLE, die_with_parent, write_failure, write_stopped
+from dpscale.checkpoint import Checkpoints
+from dpscale.course import Course, Part, Plan
 from dpscale.environment import describe_machine, device_uuids
 from dpscale.errors import UserError
 from dpscale.record import STEPS, RankFacts, Record, Segment, write_steps
 from dpscale.slurm import node_name
+from dpscale.stopping import StopRequest
 from dpscale.strategies import STRATEGIES
 from dpscale.training import Training
 from dpscale.trial import Trial
-from dpscale.workloads.loading import TrainingStream, open_loader
+from dpscale.workloads.loading import Loader, TrainingStream, open_loader
 from dpscale.workloads.prepared import staged
 from dpscale.world import World, launched_rank, process_group
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """One rank's segment."""
+def train(trial: Trial, data: Path, out: Path, world: World, checkpoints: Checkpoints | None) -> bool:
+    """Train, time, check, and let rank 0 write the draft of the record.
 
-    warmup: bool
-    interval: measure.Interval
-    learning_rate: float  # of its last step
-    evaluated: evaluation.RankEvaluation | None
-
-
-def train(trial: Trial, data: Path, out: Path, world: World) -> None:
-    """Train, time, check, and let rank 0 write the draft of the record."""
+    Returns:
+        Whether the training came to its end. If it was asked to stop, it has saved itself.
+    """
     stream = TrainingStream(trial, data, world.rank, world.device)
     test = open_loader(trial, data, "test", world.device) if trial.evaluate else None
     checks.averages_gradients(trial, stream, world)
@@ -48,18 +45,19 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     usage = monitor.CpuUsage()
     compile_time_s = time_to_compile(training, stream, world) if trial.compile else None
 
-    parts: list[Part] = []
+    if checkpoints is not None and (reason := training.replica.cannot_resume):
+        say(world, f"no checkpoints: {reason}")
+        checkpoints = None
+    course = Course(trial, training, usage, checkpoints, world)
+    plans = segments_of(trial, stream.steps_per_epoch)
+    course.take_up(plans, lambda text: say(world, text))
     say(world, "steps begin")
-    for warmup, first_step, num_steps in segments_of(trial, stream.steps_per_epoch):
-        batches = stream.batches(first_step, num_steps)
-        with usage.counted(not warmup):
-            interval = measure.time_steps(batches, training, world, num_steps)
-        evaluated = None
-        if test is not None and (trial.epochs is not None or not warmup):
-            evaluated = evaluation.evaluate(test, training, trial.batch_size_per_rank, world)
-        rate = training.replica.learning_rate
-        parts.append(Part(warmup=warmup, interval=interval, learning_rate=rate, evaluated=evaluated))
+    if not run_segments(plans, course, stream, test, out):
+        if world.rank == 0:
+            write_stopped(out, course.progress.segment, course.progress.step)
+        return False
     say(world, "steps end")
+    parts = course.parts
 
     facts = rank_facts(trial, world, usage)
     training.finish()
@@ -72,7 +70,7 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     machine = describe_machine(trial.device) if world.local_rank == 0 else None
     gathered = world.gather((parts, facts, machine))
     if gathered is None:
-        return
+        return True
     parts_by_rank = [ranks_parts for ranks_parts, _, _ in gathered]
     nodes = [ranks_machine for _, _, ranks_machine in gathered if ranks_machine is not None]
     Record(
@@ -89,9 +87,47 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
         effective_precision=precision.seen,
         compile_time_s=compile_time_s,
         skipped_steps=training.skipped_steps,
+        checkpoint_times_s=course.checkpoint_times_s,
         weights_max_difference=difference,
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
     ).write(out)
+    return True
+
+
+def run_segments(plans: list[Plan], course: Course, stream: TrainingStream, test: Loader | None, out: Path) -> bool:
+    """What is left of the training, segment by segment; returns whether all of it was done, or it has stopped and saved."""
+    trial, training, world, usage = course.trial, course.training, course.world, course.usage
+    if course.checkpoints is None:
+        stop: StopRequest | None = None
+    else:
+        stop = StopRequest(world, training.replica.steps_apart, out)
+    try:
+        for planned_warmup, warmup, first_step, num_steps in course.rest_of(plans):
+            batches = stream.batches(first_step, num_steps)
+            stops_after = measure.never if stop is None else partial(stop.after, first_step)
+            before = usage.rank_s, usage.machine_s
+            with usage.counted(not warmup):
+                interval = measure.time_steps(batches, training, world, num_steps, stops_after)
+            if len(interval.samples) < num_steps:
+                usage.rank_s, usage.machine_s = before
+                course.interrupted(interval)
+                course.save()
+                return False
+            evaluated = None
+            if test is not None and (trial.epochs is not None or not planned_warmup):
+                evaluated = evaluation.evaluate(test, training, trial.batch_size_per_rank, world)
+            rate = training.replica.learning_rate
+            course.ended(Part(warmup=warmup, interval=interval, learning_rate=rate, evaluated=evaluated))
+            if stop is not None and len(course.parts) < len(plans):
+                asked = stop.between_segments()
+                if asked or course.is_due():
+                    course.save()
+                if asked:
+                    return False
+        return True
+    finally:
+        if stop is not None:
+            stop.close()
 
 
 def time_to_compile(training: Training, stream: TrainingStream, world: World) -> float:
@@ -101,8 +137,8 @@ def time_to_compile(training: Training, stream: TrainingStream, world: World) ->
     return world.largest(ended_s - started_s)
 
 
-def segments_of(trial: Trial, steps_per_epoch: int) -> list[tuple[bool, int, int]]:
-    """(warm-up?, first step, number of steps) of each segment: whole epochs, or warm-up steps and timed steps."""
+def segments_of(trial: Trial, steps_per_epoch: int) -> list[Plan]:
+    """Each segment: whole epochs, or warm-up steps and timed steps."""
     if trial.epochs is not None:
         warmup_epochs = trial.warmup_epochs or 0
         return [(epoch < warmup_epochs, epoch * steps_per_epoch, steps_per_epoch) for epoch in range(trial.epochs)]
@@ -196,6 +232,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared dataset")
     parser.add_argument("--stage-to", type=Path, help="node-local folder to copy the dataset to first")
     parser.add_argument("--out", type=Path, required=True, help="existing folder for the draft of the record")
+    parser.add_argument(
+        "--checkpoints", type=Path, help="folder of this trial's checkpoints; without it there are none"
+    )
+    parser.add_argument("--identity", help="what a checkpoint must be of to be taken up")
     Trial.add_arguments(parser)
     args = parser.parse_args(argv)
     trial = Trial.from_args(args)
@@ -210,15 +250,18 @@ def main(argv: list[str] | None = None) -> None:
                     f"{trial.id}: the search for its batch could not run; delete its largest.json, search again"
                 )
             data = args.data if args.stage_to is None else staged(args.data, args.stage_to)
+            checkpoints = None if args.checkpoints is None else Checkpoints(args.checkpoints, args.identity)
             with process_group(trial) as world:
                 try:
-                    train(trial, data, args.out, world)
+                    ended = train(trial, data, args.out, world, checkpoints)
                 except Exception as error:
                     if "timed out" in str(error).lower():
                         limit = f"collective_timeout_s={trial.collective_timeout_s:g}"
                         error.add_note(f"waited {limit} for the others: one hangs or is that much slower")
                     write_failure(args.out, error)  # before this block's end closes connections and fails the others
                     raise
+            if not ended:
+                sys.exit(RESUMABLE)
         elif rank == 0:
             Record.write_unavailable(trial, reason, describe_machine("cpu"), args.out)
     except Exception as error:  # noqa: BLE001 - put down, shown, and ended with: whatever it is

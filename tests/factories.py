@@ -33,6 +33,14 @@ LAUNCH = {
     "started_at": "2026-01-01T00:00:00+00:00",
     "ended_at": "2026-01-01T00:01:00+00:00",
     "port_attempts": 1,
+    "attempts": [
+        {
+            "started_at": "2026-11-30T10:00:00+00:00",
+            "host": "laptop",
+            "ended_at": "2026-11-30T10:01:00+00:00",
+            "how": "ok",
+        }
+    ],
 }
 
 
@@ -71,6 +79,7 @@ def a_trial(**changes: Any) -> Trial:
         "seed": 0,
         "timeout_s": 600.0,
         "collective_timeout_s": 120.0,
+        "checkpoint_interval_s": 600.0,
     } | changes
     single_process = values["base"] in ("single", "data_parallel")
     values.setdefault("world_size", 1 if single_process else values["nodes"] * values["devices_per_node"])

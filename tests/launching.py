@@ -70,6 +70,7 @@ def small_trial(strategy: str = "ddp", devices: int = 2, **changes: object) -> T
         "seed": 0,
         "timeout_s": 120.0,
         "collective_timeout_s": 60.0,
+        "checkpoint_interval_s": 600.0,
     }
     return Trial(**{**fields, **changes})
 
@@ -224,8 +225,18 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["torch._dynamo", "train"])
 
 
-def trained(trial: Trial, data: Path, folder: Path, *, inject: str = "", rank: int | str = "all") -> Trained:
-    """train.py on forked ranks, which must end well; the record is the draft that launch.py would complete."""
+def trained(
+    trial: Trial,
+    data: Path,
+    folder: Path,
+    *,
+    inject: str = "",
+    rank: int | str = "all",
+    more: Sequence[str] = (),
+    exitcode: int = 0,
+    **variables: str,
+) -> Trained:
+    """train.py on forked ranks, which must end with that exit code; the record is the draft that launch.py would complete."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
@@ -245,10 +256,11 @@ def trained(trial: Trial, data: Path, folder: Path, *, inject: str = "", rank: i
                 "DPSCALE_DRAFTS": folder,
                 "DPSCALE_TEST_RANK": rank,
                 "DPSCALE_TEST_OUT": folder,
+                **variables,
             }
-            arguments = [f"--data={data}", f"--out={folder}", *trial.to_args()]
-            variables = {name: str(value) for name, value in place.items()}
-            ranks.append(SERVER.Process(target=_become_rank, args=(arguments, variables, inject, folder / "trial.log")))
+            arguments = [f"--data={data}", f"--out={folder}", *more, *trial.to_args()]
+            texts = {name: str(value) for name, value in place.items()}
+            ranks.append(SERVER.Process(target=_become_rank, args=(arguments, texts, inject, folder / "trial.log")))
             ranks[-1].start()
     deadline = time.monotonic() + trial.timeout_s
     for process in ranks:
@@ -257,7 +269,7 @@ def trained(trial: Trial, data: Path, folder: Path, *, inject: str = "", rank: i
     for process in ranks:
         process.kill()
     done = Trained(folder)
-    assert exitcodes == [0] * trial.world_size, f"exit codes {exitcodes} of {trial.id}\n{done.log}"
+    assert exitcodes == [exitcode] * trial.world_size, f"exit codes {exitcodes} of {trial.id}\n{done.log}"
     return done
 
 

@@ -238,3 +238,8 @@ def test_metrics_leave_the_record_as_it_was():
     before = replace(record, environment=dict(MACHINE))
     metrics.warnings(record), metrics.utilization_percent(record), metrics.loss_by_step(steps_of(record))
     assert record == before
+
+
+def test_the_time_of_a_checkpoint_is_the_mean_and_absent_without_one():
+    assert metrics.checkpoint_time_s(a_record(checkpoint_times_s=[1.0, 2.0])) == 1.5
+    assert metrics.checkpoint_time_s(a_record()) is None

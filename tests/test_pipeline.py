@@ -162,7 +162,7 @@ def test_a_comment_or_docstring_in_the_measuring_code_runs_nothing(checkout: Che
     assert checkout.dry_run().jobs == {}
 
 
-@pytest.mark.parametrize("limit", ["timeout_s", "collective_timeout_s"])
+@pytest.mark.parametrize("limit", ["timeout_s", "collective_timeout_s", "checkpoint_interval_s"])
 def test_raising_a_time_limit_measures_nothing_again(checkout: Checkout, limit: str) -> None:
     checkout.configure(changed(checkout.config, f".{limit}", 5000))
     assert "trial" not in checkout.dry_run().jobs

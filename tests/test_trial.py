@@ -102,7 +102,7 @@ def test_topologies_are_ordered_by_nodes_then_by_devices():
     assert [str(topology) for topology in sorted(map(Topology.parse, texts))] == ["1x2", "1x10", "2x1"]
 
 
-@pytest.mark.parametrize("limit", ["timeout_s", "collective_timeout_s"])
+@pytest.mark.parametrize("limit", ["timeout_s", "collective_timeout_s", "checkpoint_interval_s"])
 def test_a_limit_decides_nothing_of_a_record(limit):
     raised = dataclasses.replace(a_trial(), **{limit: 9999.0})
     assert raised == a_trial()

@@ -34,8 +34,11 @@ OUT_OF_MEMORY_WORDS = (
     "'out of memory'",
     "status_alloc_failed",
 )  # CUDA, NCCL, cuBLAS, cuDNN
+STOPPED = "stopped.json"
 OUT_OF_MEMORY = 3  # exit code of a launch that ended with OutOfMemory
-END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RESUMABLE = 75  # of one that was asked to end and has saved itself: EX_TEMPFAIL of sysexits.h, "try again"
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # a scheduler's, ahead of the end
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Busy(UserError):
@@ -44,6 +47,10 @@ class Busy(UserError):
 
 class OutOfMemory(UserError):
     """What a rank needed was more than its device has."""
+
+
+class Stopped(UserError):
+    """The ranks were asked to end, and have saved themselves."""
 
 
 class Interrupted(Exception):
@@ -165,6 +172,40 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     said = str(error).lower()
     return isinstance(error, RuntimeError) and any(words in said for words in OUT_OF_MEMORY_WORDS)
+
+
+def write_rank(drafts: Path, rank: int) -> None:
+    """Put down that this process is a rank that saves itself when it is asked to stop."""
+    _put_down(drafts / f"rank-{rank}.json", {"pid": os.getpid(), "host": socket.gethostname()})
+
+
+def ask_to_stop(drafts: Path) -> bool:
+    """Ask those ranks on this machine that can save themselves; returns whether there are any."""
+    asked = False
+    for path in drafts.glob("rank-*.json"):
+        rank = json.loads(path.read_text())
+        if rank["host"] == socket.gethostname():
+            try:
+                os.kill(rank["pid"], signal.SIGUSR1)
+            except ProcessLookupError:
+                continue
+            asked = True
+    return asked
+
+
+def write_stopped(drafts: Path, epochs: int, steps: int) -> None:
+    """Put down that the training was asked to stop, and how far its checkpoint is."""
+    _put_down(drafts / STOPPED, {"epochs": epochs, "steps": steps})
+
+
+def refuse_stopped(drafts: Path) -> None:
+    """Raises Stopped: the ranks have been asked to, and have saved themselves."""
+    path = drafts / STOPPED
+    if path.exists():
+        saved = json.loads(path.read_text())
+        raise Stopped(
+            f"stopped after {saved['epochs']} epochs and {saved['steps']} steps, and saved; run the same command to go on"
+        )
 
 
 def write_exit(drafts: Path, rank: int, exitcode: int) -> None:

@@ -205,6 +205,13 @@ class ExperimentConfig(Strict):
     collective_timeout_s: Number = Field(
         300.0, gt=0, le=1e7, description="a rank that waits longer for the others fails"
     )
+    checkpoint_interval_s: Number | None = Field(
+        600.0,
+        ge=0,
+        le=1e7,
+        description="after an epoch, a training whose last checkpoint is that old is saved (0: after each); a signal of a "
+        "scheduler saves it at once; null = never",
+    )
 
     @model_validator(mode="after")
     def _epochs_or_steps(self) -> ExperimentConfig:

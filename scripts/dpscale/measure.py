@@ -72,8 +72,14 @@ class _CudaMarks:
         return [start.elapsed_time(end) / 1000 for start, end in pairwise(self.marks)]
 
 
-def time_steps(batches: Iterable[Batch], step: Step, world: World, num_steps: int) -> Interval:
-    """Run and time `num_steps` optimiser steps on this rank.
+def never(steps: int) -> bool:
+    return False
+
+
+def time_steps(
+    batches: Iterable[Batch], step: Step, world: World, num_steps: int, stops_after: Callable[[int], bool] = never
+) -> Interval:
+    """Run and time `num_steps` optimiser steps on this rank, or fewer: `stops_after` hears how many were taken.
 
     Ranks start together, or the first step would time the slowest start-up. The device is drained at the edges of the
     interval only. The interval begins before the loader does: what an epoch costs includes starting its workers.
@@ -104,16 +110,19 @@ def time_steps(batches: Iterable[Batch], step: Step, world: World, num_steps: in
         step.update()
         marks.set()
         samples.append(len(batch[1]))
-    if next(delivered, None) is not None:  # asking once more ends its workers inside the interval that started them
+        if stops_after(len(samples)):
+            break
+    complete = len(samples) == num_steps
+    if complete and next(delivered, None) is not None:  # asking once more ends its workers inside the interval
         raise RuntimeError(f"the loader delivers more than the {num_steps} batches that were expected")
     world.synchronize()
     ended_s = time.perf_counter()
     return Interval(
         started_s=started_s,
         ended_s=ended_s,
-        phase_times_s=_by_phase(marks.differences_s(), num_steps),
+        phase_times_s=_by_phase(marks.differences_s(), len(samples)),
         samples=samples,
-        losses=torch.stack(losses).double().reshape(num_steps, -1).mean(dim=1).tolist(),
+        losses=torch.stack(losses).double().reshape(len(samples), -1).mean(dim=1).tolist(),
     )
 
 
@@ -122,6 +131,11 @@ def _by_phase(differences_s: list[float], num_steps: int) -> list[tuple[float, .
     width = len(differences_s) // num_steps
     rows = [differences_s[start : start + width] for start in range(0, len(differences_s), width)]
     return [(wait, sum(parts[0::2]), sum(parts[1::2]), update) for wait, *parts, update in rows]
+
+
+def seconds() -> float:
+    """Of the machine's monotonic clock, for what is no part of a training."""
+    return time.monotonic()
 
 
 def time_call(function: Callable[[], Result], world: World) -> tuple[Result, tuple[float, float]]:

@@ -145,6 +145,12 @@ def peak_memory_MiB(record: Record, kind: str) -> float | None:
     return None if any(value is None for value in values) else max(values) / MIB
 
 
+def checkpoint_time_s(record: Record) -> float | None:
+    """Mean over the checkpoints, each the slowest rank's; None without one."""
+    times_s = record.checkpoint_times_s
+    return sum(times_s) / len(times_s) if times_s else None
+
+
 def scaling_efficiency(speedup: float, devices: int) -> float:
     """X(N) / (N X(1)): 1 is linear scaling, weak or strong."""
     return speedup / devices

@@ -434,4 +434,5 @@ def _trials(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
                         seed=experiment.seed + repeat,
                         timeout_s=experiment.timeout_s,
                         collective_timeout_s=experiment.collective_timeout_s,
+                        checkpoint_interval_s=experiment.checkpoint_interval_s,
                     )

@@ -46,6 +46,15 @@ class Precision:
     def _took_step(self) -> None:
         self.steps += 1
 
+    def state(self) -> dict[str, Any]:
+        """What decides the next steps."""
+        return {"scaler": self.scaler.state_dict(), "updates": self.updates, "steps": self.steps}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """The inverse of `state`."""
+        self.scaler.load_state_dict(state["scaler"])
+        self.updates, self.steps = state["updates"], state["steps"]
+
     @property
     def skipped_steps(self) -> int | None:
         """None without a scaler."""

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 # 2: trials with compile and channels_last; compile time and skipped steps
 # 3: evaluations count predictions, of which a sequence of tokens has many; trials whose batch a search found
 # 4: right answers among the five likeliest; the learning rate of each segment
-FORMAT_VERSION = 4
+# 5: attempts, and times of checkpoints
+FORMAT_VERSION = 5
 RECORD, STEPS = "record.json", "steps.parquet"
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
@@ -91,6 +92,7 @@ class Record:
     effective_precision: dict[str, str] = field(default_factory=dict)  # dtypes that were seen, not asked for
     compile_time_s: float | None = None  # of torch.compile, before any step; null without it
     skipped_steps: int | None = None  # by rank 0's gradient scaler, as gradients were not finite; null without one
+    checkpoint_times_s: list[float] = field(default_factory=list)  # the slowest rank's, of each; in no other time
     weights_max_difference: float | None = None  # between ranks, after training; null if they exchange nothing
     steps_sha256: str | None = None
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from dpscale.checkpoint import MODEL, random_state, set_random_state
 from dpscale.errors import UserError
 from dpscale.own import is_own
 from dpscale.precision import Precision
@@ -108,6 +111,36 @@ class Training:
         """After the last step; a control's ranks stay as they are."""
         if self.strategy.exchanges_gradients:
             self.become_one()
+
+    def save(self, folder: Path, own: Any) -> None:
+        """Write a checkpoint's files of this rank, and with them `own`. All ranks call it together.
+
+        MODEL holds the whole model under the names of the user's own module, whatever wraps and shards it here, so that
+        another strategy, or none, can take it up.
+        """
+        buffers = dict(self.plain_model.named_buffers())
+        weights = list(self.weights())
+        if self.world.rank == 0:
+            names = [name for name, _ in self.plain_model.named_parameters()]
+            torch.save(dict(zip(names, weights, strict=True)) | buffers, folder / MODEL)
+        self.replica.save(folder)
+        mine = {
+            "random": random_state(),  # last: what was called above may have drawn
+            "buffers": buffers,
+            "precision": self.precision.state(),
+            "own": own,
+        }
+        torch.save(mine, folder / f"rank-{self.world.rank}.pt")
+
+    def load(self, folder: Path) -> Any:
+        """Become what `save` has written; returns `own`. All ranks call it together."""
+        mine = torch.load(folder / f"rank-{self.world.rank}.pt", map_location="cpu", weights_only=True)
+        self.replica.load(folder)
+        self.precision.load_state(mine["precision"])
+        for name, buffer in self.plain_model.named_buffers():
+            buffer.copy_(mine["buffers"][name])
+        set_random_state(mine["random"])
+        return mine["own"]
 
     @property
     def skipped_steps(self) -> int | None:

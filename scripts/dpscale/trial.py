@@ -87,6 +87,8 @@ class Trial:
     # Limits end a trial that is stuck and decide nothing of one that ends well: raising them measures nothing again.
     timeout_s: float = dataclasses.field(compare=False)
     collective_timeout_s: float = dataclasses.field(compare=False)
+    # How often it is saved; None = never. A checkpoint is in no timing.
+    checkpoint_interval_s: float | None = dataclasses.field(compare=False)
 
     @property
     def topology(self) -> Topology:

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import psutil
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from dpscale.errors import UserError, suggest
 from dpscale.launchers import CONTRACT
@@ -31,6 +32,8 @@ class World:
     size: int
     devices_per_node: int
     device: torch.device
+    nodes: int = 1
+    store: Store | None = None  # that ranks met at; None without a process group
 
     @property
     def device_indices(self) -> list[int]:
@@ -56,6 +59,14 @@ class World:
         tensor = torch.tensor(value, dtype=torch.float64, device=self.device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return tensor.item()
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value, on every rank."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
     def gather(self, value: object) -> list | None:
         """Every rank's value on rank 0, in the order of ranks; None elsewhere."""
@@ -121,7 +132,16 @@ def process_group(trial: Trial) -> Iterator[World]:
         timeout=timeout,
         device_id=device if trial.device == "cuda" else None,
     )
-    world = World(rank, local_rank, int(os.environ["GROUP_RANK"]), trial.world_size, trial.devices_per_node, device)
+    world = World(
+        rank,
+        local_rank,
+        int(os.environ["GROUP_RANK"]),
+        trial.world_size,
+        trial.devices_per_node,
+        device,
+        trial.nodes,
+        PrefixStore("dpscale", store),
+    )
     try:
         yield world
         world.barrier()  # leave together: gloo may abort a rank whose peer closes its connections first

@@ -331,3 +331,69 @@ def starts_late() -> None:
             time.sleep(2)
 
     Training.__init__ = late
+
+
+def once(name: str) -> bool:
+    """Whether no launch into this folder has come here before."""
+    path = Path(os.environ["DPSCALE_TEST_OUT"]) / f"{name}-{this_rank()}.once"
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def in_step_once(act: Callable[[], None]) -> None:
+    """`act` in the chosen rank's step DPSCALE_TEST_STEP, in the first launch alone."""
+    in_forward(int(os.environ["DPSCALE_TEST_STEP"]), lambda: act() if once("came-here") else None)
+
+
+def pid_of_launch() -> int:
+    import psutil
+
+    return next(
+        process.pid for process in psutil.Process().parents() if any("launch.py" in part for part in process.cmdline())
+    )
+
+
+@after("dpscale.training")
+def asks_to_stop() -> None:
+    import signal
+
+    in_step_once(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+
+
+@after("dpscale.training")
+def launch_is_terminated() -> None:
+    import signal
+
+    in_step_once(lambda: os.kill(pid_of_launch(), signal.SIGTERM))
+
+
+@after("dpscale.training")
+def launch_is_killed() -> None:
+    import signal
+
+    in_step_once(lambda: os.kill(pid_of_launch(), signal.SIGKILL))
+
+
+@after("dpscale.training")
+def everything_is_terminated() -> None:
+    """As SLURM does it: every process of a job step hears it at once."""
+    import signal
+
+    import psutil
+
+    def terminate() -> None:
+        started = psutil.Process(pid_of_launch())
+        for process in [started, *started.children(recursive=True)]:
+            process.send_signal(signal.SIGTERM)
+
+    in_step_once(terminate)
+
+
+@after("dpscale.training")
+def is_killed() -> None:
+    import signal
+
+    in_step_once(lambda: os.kill(os.getpid(), signal.SIGKILL))

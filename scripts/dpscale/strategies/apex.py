@@ -65,6 +65,17 @@ class ApexReplica(Replica):
             factory = optimizers.FusedSGD
         return super().make_optimizer(factory, arguments)
 
+    def state(self) -> dict[str, Any]:
+        from apex import amp
+
+        return {**super().state(), "amp": amp.state_dict()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        from apex import amp
+
+        super().load_state(state)
+        amp.load_state_dict(state["amp"])
+
     def backward(self, loss: torch.Tensor) -> None:
         from apex import amp
 

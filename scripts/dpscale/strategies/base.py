@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -128,6 +129,49 @@ class Replica:
     def weights(self) -> Iterable[torch.Tensor]:
         """All weights, whole, on every rank, in the order of the user's model. All ranks call it together."""
         return [parameter.detach() for parameter in self.plain_model.parameters()]
+
+    # Checkpoints. Rows override `state` and `load_state`, or, where a library writes its own files, `save` and `load`.
+
+    @property
+    def cannot_resume(self) -> str | None:
+        """Why a training under it can't go on from a checkpoint as if nothing had happened; None if it can."""
+        return None
+
+    @property
+    def steps_apart(self) -> int | None:
+        """How many steps a rank can be ahead of another, whose gradients it needs; None = any number."""
+        return 1
+
+    @property
+    def ranks_differ(self) -> bool:
+        """Whether each rank has a state of its own to keep; else rank 0 keeps that of all."""
+        return False
+
+    def state(self) -> dict[str, Any]:
+        """Weights, optimiser, and whatever else decides the next step: tensors, numbers and texts in lists and dicts."""
+        weights = {name: weight.detach() for name, weight in self.plain_model.named_parameters()}
+        return {"weights": weights, "optimizer": self.optimizer.state_dict()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """The inverse of `state`."""
+        self.plain_model.load_state_dict(state["weights"], strict=False)  # buffers are every rank's own
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def save(self, folder: Path) -> None:
+        """Write this training's state into a folder that all ranks share. All ranks call it together."""
+        import torch
+
+        if self.ranks_differ or self.world.rank == 0:
+            torch.save(self.state(), self._file_in(folder))
+
+    def load(self, folder: Path) -> None:
+        """The inverse of `save`. All ranks call it together."""
+        import torch
+
+        self.load_state(torch.load(self._file_in(folder), map_location="cpu", weights_only=True))
+
+    def _file_in(self, folder: Path) -> Path:
+        return folder / f"replica-{self.world.rank if self.ranks_differ else 0}.pt"
 
 
 def torch_optimizer(settings: Mapping[str, Any]) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:

@@ -83,6 +83,12 @@ class DDPReplica(Replica):
 class HookedReplica(DDPReplica):
     """DDP with the compression that `comm_hook` names."""
 
+    @property
+    def cannot_resume(self) -> str | None:
+        if self.options.comm_hook != "powersgd":
+            return None
+        return "PowerSGD keeps errors of buckets, which DDP lays out anew after the first step"
+
     def register_hook(self, model: DistributedDataParallel) -> None:
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 

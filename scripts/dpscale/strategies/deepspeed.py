@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dpscale.trial import Trial
 
 INSTALL = "make deepspeed"
+ENGINE = "engine"  # folder in a checkpoint, of DeepSpeed's own files
 
 
 class Options(Accumulation):
@@ -95,6 +97,12 @@ class DeepSpeedReplica(Replica):
     @property
     def waits_in_forward(self) -> bool:
         return self.options.stage == 3
+
+    def save(self, folder: Path) -> None:
+        self.model.save_checkpoint(str(folder), tag=ENGINE)
+
+    def load(self, folder: Path) -> None:
+        self.model.load_checkpoint(str(folder), tag=ENGINE)
 
     def weights(self) -> Iterable[torch.Tensor]:
         import deepspeed

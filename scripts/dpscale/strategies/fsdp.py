@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.distributed.fsdp import FSDPModule
+
+
+SHARDS = "shards"  # folder in a checkpoint, of torch.distributed.checkpoint
 
 
 class Options(Accumulation):
@@ -60,6 +64,21 @@ class FSDPReplica(Replica):
             parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
             for parameter in (parameter.detach() for parameter in self.plain_model.parameters())
         ]
+
+    def save(self, folder: Path) -> None:
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        weights, optimizer = get_state_dict(self.model, self.optimizer)  # type: ignore[arg-type]
+        save({"weights": weights, "optimizer": optimizer}, checkpoint_id=folder / SHARDS)
+
+    def load(self, folder: Path) -> None:
+        from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        weights, optimizer = get_state_dict(self.model, self.optimizer)  # type: ignore[arg-type]
+        load({"weights": weights, "optimizer": optimizer}, checkpoint_id=folder / SHARDS)  # in place
+        set_state_dict(self.model, self.optimizer, model_state_dict=weights, optim_state_dict=optimizer)  # type: ignore[arg-type]
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:

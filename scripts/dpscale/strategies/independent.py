@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 class IndependentReplica(DDPReplica):
     sync_buffers = False
+    ranks_differ = True
+    steps_apart = None
 
     def register_hook(self, model: DistributedDataParallel) -> None:
         import torch

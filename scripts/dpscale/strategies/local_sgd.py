@@ -28,6 +28,8 @@ class Options(DDPOptions):
 
 
 class LocalSGDReplica(DDPReplica):
+    ranks_differ = True
+
     def register_hook(self, model: DistributedDataParallel) -> None:
         import torch.distributed as dist
         from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
@@ -44,6 +46,7 @@ class LocalSGDReplica(DDPReplica):
             post_local_gradient_allreduce=False,
         )
         model.register_comm_hook(state, post_localSGD_hook)
+        self._hook_state = state
 
     def make_optimizer(
         self, factory: Callable[..., torch.optim.Optimizer], arguments: dict[str, Any]
@@ -53,6 +56,18 @@ class LocalSGDReplica(DDPReplica):
 
         averager = PeriodicModelAverager(period=self.options.period, warmup_steps=self.options.synchronous_steps)
         return PostLocalSGDOptimizer(super().make_optimizer(factory, arguments), averager)
+
+    @property
+    def steps_apart(self) -> int:
+        period: int = self.options.period
+        return period
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "hook_steps": self._hook_state.iter}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self._hook_state.iter = state["hook_steps"]
 
     def agree(self) -> None:
         import torch

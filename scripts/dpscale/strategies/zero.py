@@ -21,6 +21,8 @@ class Options(DDPOptions):
 
 
 class ZeroReplica(DDPReplica):
+    ranks_differ = True
+
     @property
     def optimizer_state(self) -> Mapping[Any, Any]:
         return self.optimizer.optim.state  # type: ignore[attr-defined]
@@ -36,6 +38,15 @@ class ZeroReplica(DDPReplica):
             parameters_as_bucket_view=self.options.parameters_as_bucket_view,
             **arguments,
         )
+
+    def state(self) -> dict[str, Any]:
+        """With this rank's part of the optimiser's state, as it is."""
+        weights = {name: weight.detach() for name, weight in self.plain_model.named_parameters()}
+        return {"weights": weights, "optimizer": self.optimizer.optim.state_dict()}  # type: ignore[attr-defined]
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.plain_model.load_state_dict(state["weights"], strict=False)
+        self.optimizer.optim.load_state_dict(state["optimizer"])  # type: ignore[attr-defined]
 
 
 def _refuses(options: Options, asked: Asked) -> str | None:

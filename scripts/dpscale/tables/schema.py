@@ -58,6 +58,8 @@ TIMINGS = {
     **STATUS,
     **ESTIMATED,
     "effective_precision": "dtypes of weights, compute, gradients and optimiser state, as far as they were seen",
+    "attempts": "launches that it took: more than one after an interruption",
+    "checkpoint_time_s": "mean time of a checkpoint, in s; in no other time; empty without one",
     "skipped_steps": "steps that the gradient scaler skipped, warm-up included; empty without one",
     "epoch_time_source": "measured, or computed from a number of steps",
     "data_wait_s": "mean time per step and rank until the batch was on the device, in s",

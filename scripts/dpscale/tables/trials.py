@@ -25,6 +25,8 @@ def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> 
         "reason": "",
         "effective_precision": ", ".join(f"{what} {dtype}" for what, dtype in record.effective_precision.items()),
         "compile_time_s": record.compile_time_s,
+        "attempts": len(record.launch["attempts"]),
+        "checkpoint_time_s": metrics.checkpoint_time_s(record),
         "skipped_steps": record.skipped_steps,
         "epoch_time_s": epoch_s,
         "epoch_time_source": metrics.epoch_time_source(record),

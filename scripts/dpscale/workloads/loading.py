@@ -114,6 +114,7 @@ class Loader:
             pin_memory=cuda,
             worker_init_fn=partial(_end_with_rank, os.getpid()),
             prefetch_factor=PREFETCH_FACTOR if self.workers else None,
+            generator=torch.Generator(),  # torch's own would move on with each loader: a resumed epoch has one more
         )
         for inputs, labels in loader:
             on_device = inputs.to(self.device, non_blocking=True)
