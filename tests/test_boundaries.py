@@ -133,6 +133,7 @@ READS_A_CLOCK = {
     "dpscale.measure": "the only clock of a training step",
     "dpscale.monitor": "stamps its samples of the GPUs, on a thread of the launching process",
     "dpscale.attempt": "orders the failures of several ranks",
+    "dpscale.history": "when an attempt at a trial began and ended",
     "launch": "stamps the lines of the log, and when the launch began and ended",
 }
 
