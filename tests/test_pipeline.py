@@ -23,8 +23,8 @@ CELLS = {
     "data_parallel/spawn/1x2",
 }
 ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
-FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation"}
-TABLES = {"timings", "summary", "losses", "evaluations"}
+FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation", "differences"}
+TABLES = {"timings", "summary", "comparisons", "losses", "evaluations"}
 
 
 @pytest.fixture(scope="module")

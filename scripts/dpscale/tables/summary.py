@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics, statistics
-from dpscale.tables.schema import ESTIMATED, IDENTITY, frame
-from dpscale.trial import LARGEST
+from dpscale.tables.cells import cells_of, floats, measured, name_of, throughput_ratio
+from dpscale.tables.drift import drift_warning
+from dpscale.tables.placebo import noise_floor_percent
+from dpscale.tables.schema import AMOUNTS, ESTIMATED, IDENTITY, RATES, frame
+from dpscale.trial import LARGEST, PLACEBO
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,8 +17,18 @@ if TYPE_CHECKING:
 
 def summarize(timings: pd.DataFrame) -> pd.DataFrame:
     """One row per cell, from one row per trial."""
-    cells = [cell for _, cell in timings.groupby(["strategy", "launcher", "nodes", "devices_per_node"], sort=False)]
-    return frame("summary", [_summary(cell, _base_of(cell, cells)) for cell in cells])
+    cells = cells_of(timings)
+    drift = drift_warning(timings)
+    return frame("summary", [_summary(cell, _base_of(cell, cells), _twin_of(cell, cells), drift) for cell in cells])
+
+
+def _twin_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | None:
+    """Of the placebo: the cell that it repeats."""
+    me = cell.iloc[0]
+    if me.strategy != PLACEBO:
+        return None
+    wanted = f"{me.placebo_of}/{name_of(me).partition('/')[2]}"
+    return next(other for other in cells if name_of(other.iloc[0]) == wanted)
 
 
 def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | None:
@@ -33,6 +46,7 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
         other
         for other in cells
         if first_of(other).devices == 1
+        and first_of(other).strategy != PLACEBO
         and all(first_of(other)[fact] == me[fact] for fact in ("precision", "compile", "channels_last"))
         and (other.status == "ok").any()
     ]
@@ -45,33 +59,48 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
     return None
 
 
-def _summary(cell: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
-    good = cell[cell.status == "ok"]
+def _summary(
+    cell: pd.DataFrame, base: pd.DataFrame | None, twin: pd.DataFrame | None, drift: str | None
+) -> dict[str, Any]:
+    good = measured(cell)
     first = (cell if good.empty else good).iloc[0]
     row = {
-        **{name: first[name] for name in IDENTITY},
+        **{name: first[name] for name in [*IDENTITY, "placebo_of"]},
         "repeats_planned": len(cell),
         "repeats": len(good),
-        "warnings": "; ".join(_warnings(good)),
+        "warnings": "",
     }
     if good.empty:
         return {**row, "status": first.status, "reason": first.reason}
     row |= {"status": "ok", "reason": ""}
     if len(good) < len(cell):
         row["reason"] = f"{len(cell) - len(good)} of {len(cell)} repeats missing"
-    for name in ESTIMATED:
-        values = good[name].dropna().astype(float).tolist()
-        if values:
-            found = statistics.estimate(values)
-            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-    row["spread"] = statistics.estimate(good.throughput_samples_per_s.tolist()).spread
-    row["effective_precision"] = good.iloc[0].effective_precision
+    row |= {name: good.iloc[0][name] for name in [*AMOUNTS, "effective_precision"]} | {
+        "outliers": int(good.outlier.sum())
+    }
+    for name, found in _estimates(good).items():
+        row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    row["spread"] = statistics.estimate(floats(good, "epoch_time_s")).spread
+    warnings = [*_warnings(good), drift]
     if base is not None:
-        bases = base[base.status == "ok"]
-        row["warnings"] = "; ".join(
-            filter(None, [row["warnings"], _other_precision(good, bases), _other_batch(good, bases)])
-        )
+        bases = measured(base)
+        warnings += [_other_precision(good, bases), _other_batch(good, bases)]
+    row["warnings"] = "; ".join(filter(None, warnings))
+    if twin is not None and len(twins := measured(twin)):
+        row["noise_floor_percent"] = noise_floor_percent(throughput_ratio(good, twins))
     return row | _speedup(good, base)
+
+
+def _estimates(good: pd.DataFrame) -> dict[str, statistics.Estimate]:
+    """Of all that was measured: times, shares and bytes are medians, rates follow from the median of their time."""
+    found = {
+        name: statistics.estimate(values) for name in ESTIMATED if name not in RATES and (values := floats(good, name))
+    }
+    for rate, (amount, time) in RATES.items():
+        if time in found:
+            found[rate] = found[time].rate_of(good.iloc[0][amount])
+    of_one_device = found["throughput_samples_per_s"].times(1 / int(good.iloc[0].devices))
+    return found | {"throughput_per_device_samples_per_s": of_one_device}
 
 
 def _other_precision(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
@@ -97,11 +126,9 @@ def _other_batch(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
 def _speedup(good: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
     if base is None:
         return {"base_cell": ""}
-    first, devices = base.iloc[0], int(good.iloc[0].devices)
-    mine = good.throughput_samples_per_s.astype(float).tolist()
-    base_values = base[base.status == "ok"].throughput_samples_per_s.astype(float).tolist()
-    found = statistics.ratio(mine, base_values)
-    if good.index.equals(base[base.status == "ok"].index):  # the base itself: 1 by definition, without a spread
+    devices, bases = int(good.iloc[0].devices), measured(base)
+    found = throughput_ratio(good, bases)
+    if good.index.equals(bases.index):  # the base itself: 1 by definition, without a spread
         found = statistics.Estimate(1.0, 1.0, 1.0, found.spread)
     return {
         "speedup": found.value,
@@ -111,7 +138,7 @@ def _speedup(good: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
         "scaling_efficiency_low": metrics.scaling_efficiency(found.low, devices),
         "scaling_efficiency_high": metrics.scaling_efficiency(found.high, devices),
         "speedup_spread": found.spread,
-        "base_cell": f"{first.strategy}/{first.launcher}/{first.nodes}x{first.devices_per_node}",
+        "base_cell": name_of(base.iloc[0]),
     }
 
 
