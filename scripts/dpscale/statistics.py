@@ -18,6 +18,7 @@ import numpy as np
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 RESAMPLES = 1000  # of a bootstrap; the same ones every time, so that the same data give the same interval
+EXACT_UP_TO = 50  # values; many more would take seconds
 FENCE = 1.5  # in interquartile ranges (Tukey, Exploratory Data Analysis, 1977)
 
 
@@ -77,9 +78,9 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimat
     if _order(fewest, CONFIDENCE) == 0:
         low, high = min(numerators) / max(denominators), max(numerators) / min(denominators)
         return Estimate(value, low, high, range_of(fewest))
-    resampled = _resampled_medians(numerators, stream=0) / _resampled_medians(denominators, stream=1)
-    low, high = np.quantile(resampled, [ALPHA / 2, 1 - ALPHA / 2])
-    return Estimate(value, float(low), float(high), "95 % interval")
+    resampled = np.sort(_resampled_medians(numerators, stream=0) / _resampled_medians(denominators, stream=1))
+    cut = round(RESAMPLES * ALPHA / 2)
+    return Estimate(value, float(resampled[cut]), float(resampled[-1 - cut]), "95 % interval")
 
 
 def _resampled_medians(values: Sequence[float], stream: int) -> np.ndarray:
@@ -125,10 +126,16 @@ def range_of(n: int) -> str:
 
 
 def rank_test(first: Sequence[float], second: Sequence[float]) -> RankTest:
-    """Mann and Whitney's test, exact for up to 8 values without ties, and Cliff's delta as the size of the effect."""
+    """Mann and Whitney's test, and Cliff's delta as the size of the effect.
+
+    Its p-value is exact, but for equal values and very many, where it is by the normal approximation: that one can't get
+    as small as the correction for many pairs asks for.
+    """
     from scipy.stats import mannwhitneyu
 
-    found = mannwhitneyu(first, second)
+    ties = len({*first, *second}) < len(first) + len(second)
+    exact = not ties and max(len(first), len(second)) <= EXACT_UP_TO
+    found = mannwhitneyu(first, second, method="exact" if exact else "asymptotic")
     delta = 2 * float(found.statistic) / (len(first) * len(second)) - 1
     p = float(found.pvalue)
     return RankTest(1.0 if math.isnan(p) else p, delta)  # nan: all values are the same

@@ -24,7 +24,7 @@ def differences(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     for floor_percent in summary.noise_floor_percent[is_placebo(summary)].dropna():
         within = 1 + floor_percent / 100
         axes.axvspan(1 / within, within, color="0.9", zorder=0)
-    axes.axvline(1.0, color=GREY, linestyle=":", zorder=0)
+    axes.axvline(1.0, color=GREY, zorder=0)
     rows: list[Any] = list(shown.itertuples())
     for pair in rows:
         value, low, high = pair.throughput_ratio, pair.throughput_ratio_low, pair.throughput_ratio_high
@@ -42,7 +42,7 @@ def differences(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     axes.set_yticks(range(len(shown)), names)
     axes.secondary_yaxis("right").set_yticks(range(len(shown)), shown.verdict)
     axes.set_ylim(max(1, len(shown)) - 0.5, -0.5)
-    axes.set_xlabel("ratio of throughputs")
+    axes.set_xlabel("throughput of the first / throughput of the second")
     notes = [RULE] if len(shown) else []
     if shown.empty:
         axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)

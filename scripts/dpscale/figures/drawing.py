@@ -131,7 +131,7 @@ def foot(
     if len(good):
         bars = ", ".join(str(kind) for kind in dict.fromkeys(good[spread].dropna()))
         counts = "-".join(str(count) for count in sorted({good.repeats.min(), good.repeats.max()}))
-        kept = f" {good.outliers.sum():.0f} outliers are kept." if good.outliers.any() else ""
+        kept = f" Outliers, kept: {good.outliers.sum():.0f}." if good.outliers.any() else ""
         lines.append(f"Points: median of {counts} launches; bars: {bars}.{kept}")
     if spread == "speedup_spread" and len(good):
         bases = [base for base in dict.fromkeys(good.base_cell.fillna("")) if base]

@@ -42,12 +42,13 @@ def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict
         refuse_mixed_machines([record for _, record, _ in measured if record is not None and record.status == "ok"])
     timings = timings_of(measured)
     refuse_contradictions("timings", timings)
-    summary = summarize(timings)
+    comparisons = compare(timings)
+    summary = summarize(timings, comparisons)
     refuse_contradictions("summary", summary)
     return {
         "timings": timings,
         "summary": summary,
-        "comparisons": compare(timings),
+        "comparisons": comparisons,
         "losses": frame("losses", losses(measured)),
         "evaluations": frame("evaluations", evaluations(measured)),
     }

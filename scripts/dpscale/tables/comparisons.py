@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
 from dpscale.tables.cells import cells_of, floats, measured, throughput_ratio
+from dpscale.tables.placebo import DIFFERS
 from dpscale.tables.schema import frame
 from dpscale.trial import PLACEBO
 
@@ -77,7 +78,7 @@ def _verdict(row: dict[str, Any], needed: int) -> dict[str, Any]:
     if not statistics.differs(ratio, row.get("p_value_holm", row["p_value"])):
         verdict = "no difference shown"
     elif row["strategy"] == PLACEBO:
-        verdict = "differs, which it must not"
+        verdict = DIFFERS
     else:
         verdict = "faster" if ratio.value > 1 else "slower"
     return {"verdict": verdict, "repeats_needed": needed}

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dpscale.errors import UserError
 from dpscale.tables.cells import CELL_KEY, name_of
 from dpscale.tables.schema import AMOUNTS, ESTIMATED, RATES
@@ -25,37 +27,47 @@ SHARES = {"final_accuracy": 1.0, "final_top5_accuracy": 1.0, "others_cpu_percent
 @dataclass(frozen=True)
 class Rule:
     columns: tuple[str, ...]  # that it is about, and that a refusal shows
-    holds: Callable[[pd.DataFrame], pd.Series]  # of each row; where a column is empty it counts as held
+    holds: Callable[[pd.DataFrame], np.ndarray]  # for each row; where a column is empty it counts as held
+
+
+def _numbers(rows: pd.DataFrame, column: str) -> np.ndarray:
+    return rows[column].to_numpy(dtype=float, na_value=np.nan)
+
+
+def _equal(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    return ~(np.abs(one - two) > TOLERANCE * np.abs(two))
 
 
 def _product(one: str, two: str, whole: str) -> Rule:
-    return Rule((one, two, whole), lambda rows: _equal(rows[one] * rows[two], rows[whole]))
-
-
-def _equal(one: pd.Series, two: pd.Series) -> pd.Series:
-    a, b = one.astype(float), two.astype(float)
-    return ((a - b).abs() <= TOLERANCE * b.abs()) | a.isna() | b.isna()
+    return Rule(
+        (one, two, whole),
+        lambda rows: _equal(_numbers(rows, one) * _numbers(rows, two), _numbers(rows, whole)),
+    )
 
 
 def _at_most(column: str, most: float) -> Rule:
-    return Rule((column,), lambda rows: rows[column].isna() | rows[column].between(0, most))
+    def holds(rows: pd.DataFrame) -> np.ndarray:
+        share = _numbers(rows, column)
+        return ~((share < 0) | (share > most))
+
+    return Rule((column,), holds)
 
 
 def _ordered(column: str) -> Rule:
-    low, high = f"{column}_low", f"{column}_high"
+    columns = (f"{column}_low", column, f"{column}_high")
 
-    def holds(rows: pd.DataFrame) -> pd.Series:
-        slack = TOLERANCE * rows[column].abs()
-        ordered = (rows[low] <= rows[column] + slack) & (rows[column] <= rows[high] + slack)
-        return ordered | rows[column].isna()
+    def holds(rows: pd.DataFrame) -> np.ndarray:
+        low, value, high = (_numbers(rows, name) for name in columns)
+        slack = TOLERANCE * np.abs(value)
+        return ~((low > value + slack) | (value > high + slack))
 
-    return Rule((low, column, high), holds)
+    return Rule(columns, holds)
 
 
 def _same_in_a_cell(column: str) -> Rule:
-    def holds(rows: pd.DataFrame) -> pd.Series:
-        found = rows.groupby(CELL_KEY)[column]
-        return _equal(found.transform("min"), found.transform("max"))
+    def holds(rows: pd.DataFrame) -> np.ndarray:
+        of_cell = rows.groupby(CELL_KEY)[column].transform("first")
+        return _equal(_numbers(rows, column), of_cell.to_numpy(dtype=float, na_value=np.nan))
 
     return Rule((column,), holds)
 
@@ -89,10 +101,10 @@ RULES = {
 def refuse_contradictions(table: str, rows: pd.DataFrame) -> None:
     """Raises UserError: the first row of the table for which a rule does not hold, the rule, and the row's numbers."""
     for name, rule in RULES[table].items():
-        broken = rows[~rule.holds(rows).to_numpy(dtype=bool)]
-        if len(broken):
-            row = broken.iloc[0]
-            repeat = f"/r{row.repeat}" if "repeat" in rows else ""
+        held = rule.holds(rows)
+        if not held.all():
+            row = rows.iloc[int(held.argmin())]
+            repeat = f"/r{row['repeat']}" if "repeat" in rows else ""
             numbers = ", ".join(f"{column} = {row[column]}" for column in rule.columns)
             raise UserError(
                 f"{row.experiment}/{name_of(row)}{repeat}: its row of {table} contradicts itself: {name} does not hold "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dpscale import metrics, statistics
 from dpscale.tables.cells import cells_of, floats, measured, name_of, throughput_ratio
 from dpscale.tables.drift import drift_warning
-from dpscale.tables.placebo import noise_floor_percent
+from dpscale.tables.placebo import placebo_of
 from dpscale.tables.schema import AMOUNTS, ESTIMATED, IDENTITY, RATES, frame
 from dpscale.trial import LARGEST, PLACEBO
 
@@ -15,20 +15,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def summarize(timings: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell, from one row per trial."""
+def summarize(timings: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell, from one row per trial, and what the pairs of cells say of the placebo."""
     cells = cells_of(timings)
-    drift = drift_warning(timings)
-    return frame("summary", [_summary(cell, _base_of(cell, cells), _twin_of(cell, cells), drift) for cell in cells])
-
-
-def _twin_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | None:
-    """Of the placebo: the cell that it repeats."""
-    me = cell.iloc[0]
-    if me.strategy != PLACEBO:
-        return None
-    wanted = f"{me.placebo_of}/{name_of(me).partition('/')[2]}"
-    return next(other for other in cells if name_of(other.iloc[0]) == wanted)
+    drift, placebo = drift_warning(timings), placebo_of(comparisons)
+    rows = []
+    for cell in cells:
+        row = _summary(cell, _base_of(cell, cells))
+        if row["status"] == "ok":
+            of_placebo = placebo if row["strategy"] == PLACEBO else None
+            row["warnings"] += [drift, of_placebo and of_placebo.warning]
+            row["noise_floor_percent"] = of_placebo and of_placebo.noise_floor_percent
+        rows.append({**row, "warnings": "; ".join(filter(None, row["warnings"]))})
+    return frame("summary", rows)
 
 
 def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | None:
@@ -59,35 +58,29 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
     return None
 
 
-def _summary(
-    cell: pd.DataFrame, base: pd.DataFrame | None, twin: pd.DataFrame | None, drift: str | None
-) -> dict[str, Any]:
+def _summary(cell: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
+    """A row; its warnings are a list still."""
     good = measured(cell)
     first = (cell if good.empty else good).iloc[0]
     row = {
         **{name: first[name] for name in [*IDENTITY, "placebo_of"]},
         "repeats_planned": len(cell),
         "repeats": len(good),
-        "warnings": "",
+        "warnings": _warnings(good),
     }
     if good.empty:
         return {**row, "status": first.status, "reason": first.reason}
     row |= {"status": "ok", "reason": ""}
     if len(good) < len(cell):
         row["reason"] = f"{len(cell) - len(good)} of {len(cell)} repeats missing"
-    row |= {name: good.iloc[0][name] for name in [*AMOUNTS, "effective_precision"]} | {
-        "outliers": int(good.outlier.sum())
-    }
+    row |= {name: good.iloc[0][name] for name in [*AMOUNTS, "effective_precision"]}
+    row["outliers"] = int(good.outlier.sum())
     for name, found in _estimates(good).items():
         row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
     row["spread"] = statistics.estimate(floats(good, "epoch_time_s")).spread
-    warnings = [*_warnings(good), drift]
     if base is not None:
         bases = measured(base)
-        warnings += [_other_precision(good, bases), _other_batch(good, bases)]
-    row["warnings"] = "; ".join(filter(None, warnings))
-    if twin is not None and len(twins := measured(twin)):
-        row["noise_floor_percent"] = noise_floor_percent(throughput_ratio(good, twins))
+        row["warnings"] += [_other_precision(good, bases), _other_batch(good, bases)]
     return row | _speedup(good, base)
 
 
