@@ -120,14 +120,11 @@ COLUMNS = [
 
 @pytest.fixture(scope="module")
 def whole():
-    """Tables of two cells of which nothing is empty."""
-    memory = {"peak_allocated_bytes": 1000, "peak_reserved_bytes": 2000}
-    rows = [
-        measured(replace(trial, repeat=repeat), compile_time_s=1.0, ranks=[rank_facts(i, **memory) for i in range(n)])
-        for trial, n in ((DDP, 2), (SINGLE, 1))
-        for repeat in range(2)
-    ]
-    return make_tables(rows)
+    """Tables of two cells on GPUs, of which nothing is empty."""
+    of_gpu = {"peak_allocated_bytes": 1000, "peak_reserved_bytes": 2000, "gpu_utilization_percent": 50.0}
+    trials = [replace(trial, repeat=repeat, device="cuda") for trial in (DDP, SINGLE) for repeat in range(2)]
+    ranks = {n: [rank_facts(rank, **of_gpu) for rank in range(n)] for n in (1, 2)}
+    return make_tables([measured(trial, compile_time_s=1.0, ranks=ranks[trial.world_size]) for trial in trials])
 
 
 @pytest.mark.parametrize(("table", "rule", "column"), COLUMNS, ids=str)

@@ -1,7 +1,8 @@
-"""Cells in a table of timings: which rows are one, what it is called, and how fast two of them are against each other."""
+"""Cells in a table of timings: which rows are one, what it is called, and how fast it is against another."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
@@ -31,9 +32,20 @@ def floats(rows: pd.DataFrame, column: str) -> list[float]:
     return rows[column].dropna().astype(float).tolist()
 
 
-def throughput_ratio(mine: pd.DataFrame, other: pd.DataFrame) -> statistics.Estimate:
-    """Throughput of one cell over that of another, from their measured rows: times are what was measured, and all repeats
-    of a cell deliver the same samples."""
-    of_times = statistics.ratio(floats(other, "epoch_time_s"), floats(mine, "epoch_time_s"))
-    samples = mine.train_samples_per_epoch.iloc[0] / other.train_samples_per_epoch.iloc[0]
-    return of_times.times(float(samples))
+@dataclass(frozen=True)
+class Speed:
+    """What a cell's launches say of how fast it is."""
+
+    epoch_times_s: list[float]
+    throughputs: list[float]  # samples per s
+    samples: float  # of an epoch, the same in all launches
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> Speed:
+        """Of measured rows."""
+        times, rates = (floats(rows, name) for name in ("epoch_time_s", "throughput_samples_per_s"))
+        return cls(times, rates, float(rows.train_samples_per_epoch.iloc[0]))
+
+    def over(self, other: Speed) -> statistics.Estimate:
+        """Ratio of throughputs. Medians are of times, as that is what was measured."""
+        return statistics.ratio(other.epoch_times_s, self.epoch_times_s).times(self.samples / other.samples)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
-from dpscale.tables.cells import cells_of, floats, measured, throughput_ratio
+from dpscale.tables.cells import Speed, cells_of, measured
 from dpscale.tables.placebo import DIFFERS
 from dpscale.tables.schema import frame
 from dpscale.trial import PLACEBO
@@ -19,12 +20,25 @@ PLACE = ["experiment", "launcher", "nodes", "devices_per_node", "devices"]
 MAY_DIFFER = ["precision", "compile", "channels_last", "global_batch_size", "effective_precision"]
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A measured cell."""
+
+    facts: dict[Any, Any]  # its first row, by column
+    repeats: int
+    speed: Speed
+
+
 def compare(timings: pd.DataFrame) -> pd.DataFrame:
     """A row for each pair of measured cells, and one for the placebo and the cell that it repeats.
 
     A pair's p-value is adjusted by Holm's method over all pairs; the placebo's stands alone, as no strategy is at stake.
     """
-    cells = [cell for cell in map(measured, cells_of(timings)) if len(cell)]
+    cells = [
+        Cell(rows.iloc[0].to_dict(), len(rows), Speed.of(rows))
+        for rows in map(measured, cells_of(timings))
+        if len(rows)
+    ]
     rows = [_compared(mine, other) for mine, other in _pairs(cells)]
     tested = [row for row in rows if row["strategy"] != PLACEBO]
     for row, p_value in zip(tested, statistics.holm([row["p_value"] for row in tested]), strict=True):
@@ -35,26 +49,27 @@ def compare(timings: pd.DataFrame) -> pd.DataFrame:
     return frame("comparisons", [{name: value for name, value in row.items() if name != "ratio"} for row in rows])
 
 
-def _pairs(cells: list[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+def _pairs(cells: list[Cell]) -> Iterator[tuple[Cell, Cell]]:
     """(later in the plan, earlier) of every two that ran in the same place; the placebo meets its twin alone."""
-    for earlier, later in combinations(cells, 2):
-        one, two = earlier.iloc[0], later.iloc[0]
-        if any(one[name] != two[name] for name in PLACE):
-            continue
-        if PLACEBO not in (one.strategy, two.strategy) or two.placebo_of == one.strategy:
-            yield later, earlier
+    places: dict[tuple, list[Cell]] = {}
+    for cell in cells:
+        places.setdefault(tuple(cell.facts[name] for name in PLACE), []).append(cell)
+    for together in places.values():
+        for earlier, later in combinations(together, 2):
+            one, two = earlier.facts["strategy"], later.facts["strategy"]
+            if PLACEBO not in (one, two) or later.facts["placebo_of"] == one:
+                yield later, earlier
 
 
-def _compared(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
-    one, two = mine.iloc[0], other.iloc[0]
-    ratio = throughput_ratio(mine, other)
-    test = statistics.rank_test(*(floats(cell, "throughput_samples_per_s") for cell in (mine, other)))
+def _compared(mine: Cell, other: Cell) -> dict[str, Any]:
+    ratio = mine.speed.over(other.speed)
+    test = statistics.rank_test(mine.speed.throughputs, other.speed.throughputs)
     return {
-        **{name: one[name] for name in PLACE},
-        "strategy": one.strategy,
-        "other": two.strategy,
-        "repeats": len(mine),
-        "other_repeats": len(other),
+        **{name: mine.facts[name] for name in PLACE},
+        "strategy": mine.facts["strategy"],
+        "other": other.facts["strategy"],
+        "repeats": mine.repeats,
+        "other_repeats": other.repeats,
         "ratio": ratio,
         "throughput_ratio": ratio.value,
         "throughput_ratio_low": ratio.low,
@@ -62,13 +77,15 @@ def _compared(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
         "spread": ratio.spread,
         "cliffs_delta": test.cliffs_delta,
         "p_value": test.p_value,
-        "differs_in": ", ".join(f"{name}: {one[name]}, there {two[name]}" for name in _different(one, two)),
+        "differs_in": ", ".join(
+            f"{name}: {mine.facts[name]}, there {other.facts[name]}" for name in _different(mine, other)
+        ),
     }
 
 
-def _different(one: pd.Series, two: pd.Series) -> list[str]:
-    """In what two cells differ beside the strategy; both may lack a batch that a search is yet to find."""
-    return [name for name in MAY_DIFFER if str(one[name]) != str(two[name])]
+def _different(one: Cell, two: Cell) -> list[str]:
+    """In what two cells differ beside the strategy."""
+    return [name for name in MAY_DIFFER if one.facts[name] != two.facts[name]]
 
 
 def _verdict(row: dict[str, Any], needed: int) -> dict[str, Any]:

@@ -53,6 +53,11 @@ def _at_most(column: str, most: float) -> Rule:
     return Rule((column,), holds)
 
 
+def _at_most_on_cuda(column: str, most: float) -> Rule:
+    within = _at_most(column, most)
+    return Rule(within.columns, lambda rows: within.holds(rows) | (rows.device != "cuda").to_numpy())
+
+
 def _ordered(column: str) -> Rule:
     columns = (f"{column}_low", column, f"{column}_high")
 
@@ -76,6 +81,7 @@ ON_EVERY_ROW = {
     "rate per device x N = total rate": _product(
         "throughput_per_device_samples_per_s", "devices", "throughput_samples_per_s"
     ),
+    "no share above all: utilization_percent": _at_most_on_cuda("utilization_percent", 100.0),
     **{f"rate x time = {amount}": _product(rate, time, amount) for rate, (amount, time) in RATES.items()},
 }
 RULES = {

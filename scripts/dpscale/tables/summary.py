@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics, statistics
-from dpscale.tables.cells import cells_of, floats, measured, name_of, throughput_ratio
+from dpscale.tables.cells import Speed, cells_of, floats, measured, name_of
 from dpscale.tables.drift import drift_warning
 from dpscale.tables.placebo import placebo_of
 from dpscale.tables.schema import AMOUNTS, ESTIMATED, IDENTITY, RATES, frame
@@ -19,9 +19,10 @@ def summarize(timings: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
     """One row per cell, from one row per trial, and what the pairs of cells say of the placebo."""
     cells = cells_of(timings)
     drift, placebo = drift_warning(timings), placebo_of(comparisons)
+    on_one_device = [cell for cell in cells if _may_be_base(cell)]
     rows = []
     for cell in cells:
-        row = _summary(cell, _base_of(cell, cells))
+        row = _summary(cell, _base_of(cell, on_one_device))
         if row["status"] == "ok":
             of_placebo = placebo if row["strategy"] == PLACEBO else None
             row["warnings"] += [drift, of_placebo and of_placebo.warning]
@@ -30,7 +31,12 @@ def summarize(timings: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
     return frame("summary", rows)
 
 
-def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | None:
+def _may_be_base(cell: pd.DataFrame) -> bool:
+    first = cell.iloc[0]
+    return bool(first.devices == 1 and first.strategy != PLACEBO and (cell.status == "ok").any())
+
+
+def _base_of(cell: pd.DataFrame, on_one_device: list[pd.DataFrame]) -> pd.DataFrame | None:
     """The cell that this one is compared with: one device, all else equal.
 
     The plain `single` if the experiment has it in the same precision, compiled alike and in the same memory format; else
@@ -43,11 +49,8 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
 
     one_device = [
         other
-        for other in cells
-        if first_of(other).devices == 1
-        and first_of(other).strategy != PLACEBO
-        and all(first_of(other)[fact] == me[fact] for fact in ("precision", "compile", "channels_last"))
-        and (other.status == "ok").any()
+        for other in on_one_device
+        if all(first_of(other)[fact] == me[fact] for fact in ("precision", "compile", "channels_last"))
     ]
     singles = [other for other in one_device if first_of(other).base == "single"]
     if singles:  # the plain one first: a variant with options of its own is no equal
@@ -120,7 +123,7 @@ def _speedup(good: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
     if base is None:
         return {"base_cell": ""}
     devices, bases = int(good.iloc[0].devices), measured(base)
-    found = throughput_ratio(good, bases)
+    found = Speed.of(good).over(Speed.of(bases))
     if good.index.equals(bases.index):  # the base itself: 1 by definition, without a spread
         found = statistics.Estimate(1.0, 1.0, 1.0, found.spread)
     return {
