@@ -42,7 +42,7 @@ ESTIMATED = {
     "epoch_time_s": "training time of one epoch, in s; evaluation is apart",
     "step_time_s": "median over steps of the slowest rank's time, in s",
     "throughput_samples_per_s": "delivered training samples of all ranks per second of training",
-    "throughput_per_device_samples_per_s": "the same of one device: over N",
+    "throughput_per_device_samples_per_s": "throughput of one device: throughput_samples_per_s / N",
     "evaluation_time_s": "time of one evaluation of the whole test set, in s",
     "evaluation_throughput_samples_per_s": "test samples per second",
     "epoch_with_evaluation_s": "epoch_time_s + evaluation_time_s",
