@@ -17,7 +17,7 @@ from snakemake.utils import update_config
 from tabulate import tabulate
 
 from dpscale import statistics
-from dpscale.config import Config, load_config
+from dpscale.config import MOST_REPEATS, Config, load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
 from dpscale.record import write_atomically
@@ -83,8 +83,10 @@ def main() -> int:
     args = parser.parse_args()
     source = ", ".join(map(str, args.config))
     try:
-        if not args.percent > 0 or not args.most > 0:
-            raise UserError(f"--percent={args.percent:g} --most={args.most}: give positive numbers")
+        if not args.percent > 0:
+            raise UserError(f"--percent={args.percent:g}: give a positive number (make MORE=...)")
+        if not 0 < args.most <= MOST_REPEATS:
+            raise UserError(f"--most={args.most}: give a number from 1 to {MOST_REPEATS} (make MOST=...)")
         data: dict[str, Any] = {}
         for path in [args.config[0], *([args.out] if args.out.exists() else []), *args.config[1:]]:
             update_config(data, yaml.safe_load(path.read_text()))

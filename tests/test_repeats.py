@@ -201,6 +201,14 @@ def test_without_tables_it_says_what_to_run_first(tmp_path):
     assert "results/quick/tables: no summary.csv; run `make run` first" in done.stderr
 
 
-def test_limits_that_can_not_be_meant_are_refused(tmp_path):
-    done = Measured(tmp_path, NARROW, NARROW).more(percent=-5)
-    assert (done.returncode, done.stderr) == (1, "--percent=-5 --most=30: give positive numbers\n")
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"percent": -5}, "--percent=-5: give a positive number (make MORE=...)\n"),
+        ({"most": 0}, "--most=0: give a number from 1 to 1000 (make MOST=...)\n"),
+        ({"most": 2000}, "--most=2000: give a number from 1 to 1000 (make MOST=...)\n"),
+    ],
+)
+def test_limits_that_can_not_be_meant_are_refused(tmp_path, limits, said):
+    done = Measured(tmp_path, NARROW, NARROW).more(**limits)
+    assert (done.returncode, done.stderr) == (1, said)
