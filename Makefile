@@ -1,4 +1,4 @@
-# make run | test | lint | bench | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
+# make run | more | test | lint | bench | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
 #
 #   PYTHON=python3.12     another interpreter, 3.11 or newer
 #   CORES=4               how many cores Snakemake may use
@@ -6,6 +6,7 @@
 #   CPU_ONLY=1            PyTorch's CPU build (0.2 GB instead of 5.8 GB), for laptops without an NVIDIA GPU
 #   ARGS="--config partial=true"   more arguments for snakemake
 #   PRESET=workflow/experiments/every_strategy.yaml   a configuration over config.yaml
+#   MORE=5 MOST=30        make more: intervals at most 5 % of the epoch time wide, by 30 repeats of a cell at most
 #
 # CPU_ONLY=1 is remembered by the .venv that it made.
 
@@ -16,6 +17,8 @@ WORKERS ?= 2
 ARGS ?=
 BIN := .venv/bin
 PRESET ?=
+MORE ?= 5
+MOST ?= 30
 RESULTS = $(or $(shell awk '$$1 == "results_dir:" {print $$2}' config.yaml),results)
 
 # The full lock was made on Linux x86-64; elsewhere, and for the CPU build, the direct pins.
@@ -28,7 +31,7 @@ RUN_LOCK := $(word 1,$(LOCKS))
 DEV_LOCK := $(word 2,$(LOCKS))
 DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 
-.PHONY: run reprobe test lint format bench deepspeed horovod schema lock clean
+.PHONY: run reprobe more test lint format bench deepspeed horovod schema lock clean
 
 run: .venv/run-ready
 	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
@@ -37,9 +40,15 @@ run: .venv/run-ready
 
 # Once what was missing is there: trials that were unavailable run again, and what is made from them.
 reprobe: .venv/run-ready
-	@found="$$($(BIN)/python scripts/unavailable.py config.yaml $(PRESET))" || exit 1; \
+	@found="$$($(BIN)/python scripts/unavailable.py config.yaml $(wildcard more.yaml) $(PRESET))" || exit 1; \
 	if [ -z "$$found" ]; then echo "no planned trial is unavailable"; \
 	else $(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS) --forcerun $$found $(if $(PRESET),--configfile $(PRESET)); fi
+
+# More launches of the cells whose interval is too wide, and of no others. more.yaml keeps how many: delete it to go back.
+more: .venv/run-ready
+	@found="$$($(BIN)/python scripts/more.py config.yaml $(PRESET) --percent=$(MORE) --most=$(MOST) --out=more.yaml)" || exit 1; \
+	if [ -z "$$found" ]; then echo "nothing to repeat"; \
+	else $(BIN)/snakemake $$found --cores $(CORES) --rerun-incomplete $(ARGS) $(if $(PRESET),--configfile $(PRESET)); fi
 
 test: .venv/dev-ready
 	$(BIN)/pytest -n $(WORKERS) --dist loadscope

@@ -10,6 +10,13 @@
 configfile: "config.yaml" if os.path.exists("config.yaml") else workflow.source_path("config.yaml")
 
 
+# what `make more` wrote beside it
+MORE = os.path.join("" if os.path.exists("config.yaml") else workflow.basedir, "more.yaml")
+if os.path.exists(MORE):
+
+    configfile: MORE
+
+
 report: "workflow/report/workflow.rst"
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from dpscale.tables import read_table
+from dpscale.tables.cells import name_of
 
 COLUMNS = {
     "strategy": "strategy",
@@ -46,10 +47,12 @@ def main() -> None:
         print(tabulate(rows, list(COLUMNS.values()), disable_numparse=True))
         for spread in summary.spread.dropna().unique():
             print(f"\nMedians; in brackets: {spread}.")
-        for _, cell in summary[summary.status != "ok"].iterrows():
-            print(f"{cell.strategy}/{cell.launcher}/{cell.nodes}x{cell.devices_per_node}: {cell.status}: {cell.reason}")
-        for _, cell in summary[summary.warnings.notna()].iterrows():
-            print(f"{cell.strategy}/{cell.launcher}/{cell.nodes}x{cell.devices_per_node}: {cell.warnings}")
+        for cell in summary[summary.status != "ok"].itertuples():
+            print(f"{name_of(cell)}: {cell.status}: {cell.reason}")
+        for warning, cells in summary[summary.warnings.notna()].groupby("warnings", sort=False):
+            print(f"{', '.join(map(name_of, cells.itertuples()))}: {warning}")
+        for cell in summary[summary.noise_floor_percent.notna()].itertuples():
+            print(f"noise floor, from {name_of(cell)}: {cell.noise_floor_percent:.1f} %")
         print(f"\nfigures: {path.parents[1] / 'figures'}\ntables:  {path.parent}")
     if args.report:
         print(f"report:  {args.report}")

@@ -220,7 +220,8 @@ def step_columns(record: Record) -> dict[str, list[Any]]:
             for step in range(segment.num_steps):
                 row = {name: (end - start) / segment.num_steps / 4 for name in STEP_COLUMNS if name.endswith("_s")}
                 row |= {"segment": index, "warmup": segment.warmup, "rank": rank, "step": step}
-                row |= {"samples": segment.samples[rank] // segment.num_steps, "loss": 2 / (1 + steps_before + step)}
+                count, left = divmod(segment.samples[rank], segment.num_steps)
+                row |= {"samples": count + (step < left), "loss": 2 / (1 + steps_before + step)}
                 for name, value in row.items():
                     columns[name].append(value)
             steps_before += segment.num_steps

@@ -92,6 +92,7 @@ WITHOUT_TORCH = [
     "trial",
     "schedule",
     "plan",
+    "order",
     "launchers",
     "tasks",
     "placement",
@@ -120,7 +121,7 @@ def test_what_snakemake_reads_imports_no_torch(name):
     assert not [other for other in reached(name) if touches(other, "torch", inside_functions=False)]
 
 
-@pytest.mark.parametrize("name", ["trial", "plan", "config", "launchers", "metrics", "statistics", "code"])
+@pytest.mark.parametrize("name", ["trial", "plan", "order", "config", "launchers", "metrics", "statistics", "code"])
 def test_what_is_pure_has_no_use_for_torch_pandas_or_plots_at_all(name):
     packages = ["torch", "pandas", "matplotlib", "seaborn", "pyarrow"]
     assert not [package for package in packages if touches(f"dpscale.{name}", package)]

@@ -20,6 +20,7 @@ from dpscale.config import FigureConfig
 from dpscale.figures import FIGURES, FORMATS, make_figure, render
 from dpscale.tables import make_tables, read_table
 from dpscale.tables.schema import ESTIMATED, TABLES, Measured
+from dpscale.trial import PLACEBO
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 SINGLE, DDP = a_single_trial(), a_trial()
@@ -247,6 +248,72 @@ def test_points_of_a_long_curve_are_means_of_successive_steps_and_the_figure_say
         assert samples_seen[0] == 32 * (1 + 50) / 2
         assert losses == pytest.approx(2 - samples_seen / 32 / 3000, abs=0.001)  # nothing is left of the noise
     assert "A point of a curve is the mean of up to 50 successive steps." in text
+
+
+# the placebo and the differences
+
+PLACEBO_ROWS = [*NORMAL, *repeats(replace(DDP, strategy=PLACEBO), [2.6, 2.4, 3.0])]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_states_the_noise_floor_where_there_is_a_placebo(name):
+    text = words(svg_of(name, PLACEBO_ROWS))
+    assert "Noise floor: ddp/spawn/1x2, measured under two names, may differ by up to 25.0 % from itself." in text
+    assert "Noise floor" not in words(svg_of(name, NORMAL))
+
+
+def test_the_placebo_is_drawn_in_grey_and_takes_no_strategys_colour():
+    before, after = (
+        make_figure("speedup", tables_of(rows), FigureConfig()).axes[0].containers for rows in (NORMAL, PLACEBO_ROWS)
+    )
+    colours = [to_hex(container.lines[0].get_color()) for container in after]
+    assert colours[:-1] == [to_hex(container.lines[0].get_color()) for container in before]
+    assert colours[-1] == to_hex("0.45")
+    assert after[-1].get_label() == "placebo: ddp again"
+
+
+def test_the_noise_floor_is_a_band_around_no_difference():
+    axes = make_figure("differences", tables_of(PLACEBO_ROWS), FigureConfig()).axes[0]
+    (band,) = axes.patches
+    left, right = band.get_x(), band.get_x() + band.get_width()
+    assert (left, right) == pytest.approx((1 / 1.25, 1.25))
+
+
+def test_differences_lie_at_the_ratios_of_the_table_with_their_verdicts():
+    slow = a_trial(strategy="slow", base="ddp")
+    tables = tables_of(
+        [*repeats(DDP, [2.0 + i / 100 for i in range(6)]), *repeats(slow, [4.0 + i / 50 for i in range(6)])]
+    )
+    figure = make_figure("differences", tables, FigureConfig())
+    (container,) = figure.axes[0].containers
+    assert container.lines[0].get_xdata()[0] == pytest.approx(0.5)
+    assert container.lines[0].get_markerfacecolor() == "0.1"  # filled: shown
+    text = words(render("differences", tables, FigureConfig(), ["svg"])["svg"].decode())
+    assert "slow / ddp, spawn 1x2" in text
+    assert "slower" in text
+
+
+def test_of_very_many_pairs_the_first_are_drawn_and_the_rest_is_counted():
+    text = words(
+        svg_of("differences", [item for i in range(11) for item in repeats(on(2, strategy=f"ddp_{i}"), [2.0])])
+    )
+    assert "15 more pairs: see comparisons.csv." in text  # 11 x 10 / 2 - 40
+
+
+def test_outliers_are_counted_below_a_figure():
+    text = words(svg_of("speedup", [*repeats(SINGLE, [2.0] * 5), *repeats(DDP, [2.0, 2.1, 2.0, 2.1, 9.0])]))
+    assert "Points: median of 5 launches; bars: range of 5. Outliers, kept: 1." in text
+
+
+def test_a_drift_is_said_once_with_its_numbers():
+    drift = (
+        "the machine drifted: from first to last launch epochs became 9.0 % longer (seasonal Kendall test, p = 0.001)"
+    )
+    tables = tables_of(NORMAL)
+    tables["summary"]["warnings"] = drift
+    text = words(render("speedup", tables, FigureConfig(), ["svg"])["svg"].decode())
+    assert text.count("the machine drifted") == 1
+    assert "9.0 % longer" in text
 
 
 # plot.py

@@ -57,6 +57,33 @@ def test_the_rates_of_n_equal_ranks_add_up_to_the_throughput(n):
     assert metrics.throughput_samples_per_s(record) == n * 64 / 2.0
 
 
+def test_one_process_that_feeds_several_devices_shares_its_rate_among_them():
+    trial = a_trial(strategy="data_parallel", devices_per_node=4)
+    record = a_record(trial, segments=[a_segment(seconds=[2.0], samples=[64])])
+    assert metrics.throughput_per_device_samples_per_s(record) == 64 / 2.0 / 4
+
+
+def test_the_rate_of_a_device_is_the_mean_over_ranks():
+    record = record_of(a_segment(seconds=[2, 1], samples=[60, 40]))
+    assert metrics.throughput_per_device_samples_per_s(record) == (60 + 40) / 2 / 2.0
+
+
+def test_samples_of_an_epoch_are_the_mean_of_the_timed_epochs():
+    record = record_of(a_segment(samples=[900, 900], warmup=True), a_segment(samples=[50, 50]), a_segment())
+    assert metrics.train_samples_per_epoch(record) == (100 + 128) / 2
+
+
+def test_samples_of_an_epoch_from_steps_are_those_of_a_step_times_the_steps_of_an_epoch():
+    trial = a_trial(epochs=None, warmup_epochs=None, steps=60, warmup_steps=10)
+    record = a_record(trial, segments=[a_segment(samples=[320, 320], num_steps=10)], steps_per_epoch=200)
+    assert metrics.train_samples_per_epoch(record) == 200 * 64
+
+
+def test_delivered_samples_are_counted_step_by_step_without_warm_up():
+    record = record_of(a_segment(warmup=True), a_segment(samples=[50, 30], num_steps=4))
+    assert metrics.train_samples(steps_of(record)) == 80
+
+
 def test_an_epochs_time_from_steps_is_steps_per_epoch_times_the_mean_step():
     trial = a_trial(epochs=None, warmup_epochs=None, steps=60, warmup_steps=10)
     record = a_record(
@@ -119,6 +146,7 @@ def test_an_evaluation_takes_as_long_as_its_slowest_rank_and_the_rate_is_samples
     record = record_of(*[a_segment(evaluation=evaluation) for evaluation in evaluations])
     assert metrics.evaluation_time_s(record) == 2.5
     assert metrics.evaluation_throughput_samples_per_s(record) == 200 / 5
+    assert metrics.test_samples(record) == 100
 
 
 def test_the_evaluation_of_a_warm_up_epoch_is_left_out():
@@ -200,6 +228,10 @@ def test_others_are_what_the_machine_used_beyond_the_ranks():
 
 def test_clock_ticks_make_no_negative_others():
     assert metrics.others_cpu_percent(record_of(a_segment(seconds=[4, 4]), machine_cpu_time_s=5.9)) == 0.0
+
+
+def test_nor_do_they_make_more_of_others_than_there_is():
+    assert metrics.others_cpu_percent(record_of(a_segment(seconds=[4, 4]), machine_cpu_time_s=14.1)) == 100.0
 
 
 def test_others_are_unknown_on_several_nodes_or_where_they_were_not_measured():

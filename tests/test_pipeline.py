@@ -15,6 +15,11 @@ import pytest
 import yaml
 from pipeline import ROOT, Checkout, Done, send, small_config, small_experiment, wait_until, whole_run
 
+from dpscale.config import load_config
+from dpscale.order import measuring_order
+from dpscale.plan import plan_trials
+from dpscale.trial import Trial
+
 CELLS = {
     "single/spawn/1x1",
     "ddp/spawn/1x2",
@@ -23,8 +28,8 @@ CELLS = {
     "data_parallel/spawn/1x2",
 }
 ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
-FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation"}
-TABLES = {"timings", "summary", "losses", "evaluations"}
+FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation", "differences"}
+TABLES = {"timings", "summary", "comparisons", "losses", "evaluations"}
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +95,12 @@ def test_no_two_trials_overlap_in_time(whole: Checkout) -> None:
     assert all(ended <= started for (_, ended), (started, _) in pairwise(times))
 
 
-def test_repeats_are_interleaved(whole: Checkout) -> None:
+def test_repeats_are_interleaved_and_within_each_the_order_is_the_plans(whole: Checkout) -> None:
     records = sorted(whole.records(), key=lambda record: record["launch"]["started_at"])
-    assert [record["trial"]["repeat"] for record in records] == [0] * len(CELLS) + [1] * len(CELLS)
+    ran = [Path(Trial(**record["trial"]).folder) for record in records]
+    planned = measuring_order(plan_trials(load_config(whole.config))["small"])
+    assert ran == [Path(trial.folder) for trial in planned]
+    assert [trial.repeat for trial in planned] == [0] * len(CELLS) + [1] * len(CELLS)
 
 
 def test_the_one_slot_is_snakemakes_own_resource_and_the_command_line_can_widen_it(
@@ -202,6 +210,46 @@ def test_what_is_added_is_all_that_runs(checkout: Checkout, path: str, value: An
 def test_another_repeat_runs_alone(checkout: Checkout) -> None:
     checkout.configure(changed(checkout.config, ".repeats", 3))
     assert checkout.dry_run().measured == {f"{cell}/r2" for cell in CELLS}
+
+
+def test_more_repeats_of_a_cell_run_alone_and_stay_in_the_tables(checkout: Checkout) -> None:
+    more = checkout.root / "more.yaml"
+    more.write_text(yaml.safe_dump({"more_repeats": {"small": {"single/spawn/1x1": 3}}}))
+    again = checkout.run("tables")
+    assert again.measured == {"single/spawn/1x1/r2"}
+    assert dict(checkout.table("summary").groupby("strategy").repeats.max()) == {
+        "single": 3,
+        "ddp": 2,
+        "independent": 2,
+        "data_parallel": 0,
+    }
+    assert "trial" not in checkout.dry_run().jobs
+    more.unlink()
+    assert checkout.dry_run("tables").jobs == {"tables": 1, "collect": 1}
+
+
+def test_a_placebo_runs_alone(checkout: Checkout) -> None:
+    checkout.configure(changed(checkout.config, ".placebo", True))
+    assert checkout.dry_run().measured == {"placebo/spawn/1x2/r0", "placebo/spawn/1x2/r1"}
+
+
+def test_make_more_measures_what_it_raised(checkout: Checkout) -> None:
+    """With two launches no cell has an interval; three are allowed at most. What is unavailable stays so."""
+    command = [
+        "make",
+        "more",
+        "MOST=3",
+        "ARGS=--dry-run",
+        f"BIN={Path(sys.executable).parent}",
+        "-o",
+        ".venv/run-ready",
+    ]
+    done = subprocess.run(
+        command, cwd=checkout.root, env=checkout.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    measured = Done(done.returncode, done.stdout + done.stderr).measured
+    assert measured == {f"{cell}/r2" for cell in CELLS if not cell.startswith("data_parallel")}
 
 
 def test_another_experiment_leaves_this_one_alone(checkout: Checkout) -> None:

@@ -553,6 +553,7 @@ OTHER_VALUES: dict[str, Any] = {
     "threads_per_rank": 2,
     "loader_workers": 2,
     "repeats": 1,
+    "placebo": True,
     "seed": 1,
     "timeout_s": 60.0,
     "collective_timeout_s": 60.0,

@@ -68,7 +68,14 @@ AS_ANOTHER = {  # only as far as an argument
     "-n -p results/quickstart/trials/ddp/torchrun/1x2/r0/record.json",
 }
 STRATEGY_EXAMPLE = "snakemake --cores 2 results/quickstart/trials/one_exchange/spawn/1x2/r0/record.json"
-MAKE = ["make run", "make test", "make CPU_ONLY=1 run", "make .venv/run-ready"]  # CI runs the first two for real
+MAKE = [
+    "make run",
+    "make test",
+    "make CPU_ONLY=1 run",
+    "make .venv/run-ready",
+    "make more",
+    "make MORE=2 MOST=50 more",
+]  # CI runs the first two for real
 STEP_OF_MAKE_RUN = "snakemake --cores 2 --report results/report.html"
 NOT_RUN = {
     ". .venv/bin/activate": "the tests' own environment is on the PATH instead",

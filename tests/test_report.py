@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pipeline import Checkout, whole_run
 
-FIGURES = ("comparison", "efficiency", "epoch_time", "evaluation", "loss", "speedup")
+FIGURES = ("comparison", "differences", "efficiency", "epoch_time", "evaluation", "loss", "speedup")
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

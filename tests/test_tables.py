@@ -307,6 +307,43 @@ def test_a_quiet_cell_has_no_warning():
     assert summary_of([measured(DDP)]).loc["ddp"].warnings == ""
 
 
+# A drift of the machine, and outliers
+
+
+def launched(epochs_s, trial=DDP, first_minute: int = 0):
+    """Launches of one cell, an hour apart."""
+    return [
+        measured(
+            replace(trial, repeat=repeat),
+            epoch_s,
+            launch={**LAUNCH, "started_at": f"2026-01-01T0{repeat}:{first_minute:02}:00+00:00"},
+        )
+        for repeat, epoch_s in enumerate(epochs_s)
+    ]
+
+
+def test_a_machine_that_drifts_is_warned_of_in_every_row_that_it_may_have_touched():
+    slower = [2.0 * 1.05**hours for hours in range(5)]
+    cells = [launched(slower), launched([2 * value for value in slower], SINGLE, 30), [unavailable(a_trial(nodes=2))]]
+    rows = make_tables([item for cell in cells for item in cell])["summary"]  # over 4.5 hours
+    drifted, alike, not_here = rows.warnings
+    assert drifted == alike
+    assert drifted.startswith("the machine drifted: from first to last launch epochs became 24.6 % longer")
+    assert not_here == ""
+
+
+@pytest.mark.parametrize("epochs_s", [[2.4, 2.1, 2.2, 2.0, 2.3], [2.0], [2.0, 2.0, 2.0]])
+def test_a_steady_machine_is_not(epochs_s):
+    assert set(summary_of(launched(epochs_s), launched(epochs_s[::-1], SINGLE)).warnings) == {""}
+
+
+def test_an_outlier_is_marked_counted_and_kept():
+    tables = make_tables(repeats(DDP, [2.0, 2.1, 9.0, 2.2, 2.1]))
+    assert tables["timings"].outlier.tolist() == [False, False, True, False, False]
+    cell = tables["summary"].iloc[0]
+    assert (cell.outliers, cell.repeats, cell.epoch_time_s_high) == (1, 5, 9.0)
+
+
 # Written and read again
 
 
@@ -333,11 +370,12 @@ def test_a_table_comes_back_from_its_file(tmp_path, table):
 
 @pytest.mark.parametrize("name", ["nan", "null", "none", "true", "inf", "na"])
 def test_a_strategy_may_be_called_what_pandas_takes_for_something_else(tmp_path, name):
-    written(tmp_path, [measured(replace(DDP, strategy=name))])
-    assert [read_table(tmp_path, table).strategy.unique().tolist() for table in TABLES] == [[name]] * len(TABLES)
+    written(tmp_path, [measured(DDP), measured(replace(DDP, strategy=name))])
+    assert [table for table in TABLES if name not in read_table(tmp_path, table).strategy.tolist()] == []
 
 
 def test_every_column_of_text_is_read_as_text():
-    row = make_tables([measured(DDP, ranks=[rank_facts(rank) for rank in range(2)])])
-    texts = {name for table in row.values() for name in table.columns if isinstance(table[name].iloc[0], str)}
+    other = replace(DDP, strategy="other", base="ddp")
+    tables = make_tables([measured(trial, ranks=[rank_facts(rank) for rank in range(2)]) for trial in (DDP, other)])
+    texts = {name for table in tables.values() for name in table.columns if isinstance(table[name].iloc[0], str)}
     assert texts == TEXTS - {"speedup_spread"}  # n/a without a base

@@ -27,6 +27,8 @@ Device = Literal["cpu", "cuda"]
 Backend = Literal["auto", "gloo", "nccl", "mpi"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
+MOST_REPEATS = 1000
+
 # Rules of the workflow: an experiment of that name could not be told from them. So are plot_<figure>.
 RESERVED_NAMES = {
     "all",
@@ -198,8 +200,16 @@ class ExperimentConfig(Strict):
     evaluate: bool = Field(True, description="evaluate the whole test set after each epoch (or after the steps)")
     threads_per_rank: Count = Field(1, description="CPU threads of each rank, for every strategy and launcher alike")
     loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")
-    repeats: Count = Field(3, le=1000, description="separate launches of each cell; from 6 on there is a 95 % interval")
-    seed: int = Field(0, ge=0, lt=2**32, description="seeds of repeat r are derived from seed + r")
+    repeats: Count = Field(
+        3, le=MOST_REPEATS, description="separate launches of each cell; from 6 on there is a 95 % interval"
+    )
+    placebo: bool = Field(
+        False,
+        description="measure one cell again under the name placebo, the first of the plan on the most devices: the noise floor",
+    )
+    seed: int = Field(
+        0, ge=0, lt=2**32, description="seeds of repeat r, and the order of its trials, are derived from seed + r"
+    )
     mixed_nodes: bool = Field(False, description="let records of different classes of machine into one table")
     timeout_s: Number = Field(1800.0, gt=0, le=1e7, description="a trial that runs longer is ended and fails")
     collective_timeout_s: Number = Field(
@@ -245,6 +255,11 @@ class Config(Strict):
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     figures: FigureConfig = Field(default_factory=FigureConfig)
     experiments: dict[Name, ExperimentConfig] = Field(min_length=1, description="name -> experiment")
+    more_repeats: dict[Name, dict[str, Annotated[Count, Field(le=MOST_REPEATS)]]] = Field(
+        default_factory=dict,
+        description="experiment -> {strategy/launcher/topology: its repeats, where they are more than the experiment's}; "
+        "`make more` writes it to more.yaml; what is not planned here counts for nothing",
+    )
 
     @field_validator("experiments")
     @classmethod

@@ -32,6 +32,30 @@ def throughput_samples_per_s(record: Record) -> float:
     return sum(sum(segment.samples) for segment in segments) / training_time_s(segments)
 
 
+def throughput_per_device_samples_per_s(record: Record) -> float:
+    """Samples per second of one device: the mean over ranks, of which one process may feed several devices."""
+    segments = record.timed_segments
+    per_rank = [
+        sum(samples) / training_time_s(segments) for samples in zip(*(s.samples for s in segments), strict=True)
+    ]
+    return sum(per_rank) / len(per_rank) * record.trial.world_size / record.trial.devices
+
+
+def train_samples(steps: Steps) -> int:
+    """Samples delivered in the timed steps of all ranks, counted step by step."""
+    return int(steps["samples"][~steps["warmup"]].sum())
+
+
+def train_samples_per_epoch(record: Record) -> float:
+    """Mean of the timed epochs, or steps_per_epoch x the mean of the timed steps; all ranks."""
+    segments = record.timed_segments
+    delivered = sum(sum(segment.samples) for segment in segments)
+    if record.trial.epochs is not None:
+        return delivered / len(segments)
+    assert record.steps_per_epoch is not None
+    return record.steps_per_epoch * delivered / sum(segment.num_steps for segment in segments)
+
+
 def epoch_time_s(record: Record) -> float:
     """Training time of one epoch: the mean of the timed epochs, or steps_per_epoch x the mean of the timed steps."""
     segments = record.timed_segments
@@ -93,6 +117,12 @@ def evaluation_throughput_samples_per_s(record: Record) -> float | None:
     return sum(item.samples for item in found) / sum(slowest_s(item.windows_s) for item in found) if found else None
 
 
+def test_samples(record: Record) -> float | None:
+    """Mean samples of one evaluation."""
+    found = evaluations(record)
+    return sum(item.samples for item in found) / len(found) if found else None
+
+
 def final_accuracy(record: Record) -> float | None:
     """Share of the predictions over the test set that is right after the last segment; None where ranks hold different weights."""
     found = evaluations(record)
@@ -136,7 +166,7 @@ def others_cpu_percent(record: Record) -> float | None:
         return None
     others_s = record.machine_cpu_time_s - sum(facts.cpu_time_s for facts in record.ranks)
     available_s = record.environment["usable_cpus"] * training_time_s(record.timed_segments)
-    return max(0.0, 100 * others_s / available_s)
+    return min(100.0, max(0.0, 100 * others_s / available_s))  # the kernel counts in ticks, of 10 ms mostly
 
 
 def peak_memory_MiB(record: Record, kind: str) -> float | None:

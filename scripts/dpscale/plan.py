@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dpscale.code import own_sources
@@ -18,7 +19,7 @@ from dpscale.launchers import LAUNCHERS
 from dpscale.own import is_own, is_well_formed
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Asked, Strategy
-from dpscale.trial import LARGEST, Topology, Trial
+from dpscale.trial import LARGEST, PLACEBO, Topology, Trial
 from dpscale.typed import NAME, Strict, validated
 from dpscale.workloads.datasets import DATASETS, row_name
 from dpscale.workloads.datasets.base import Dataset
@@ -38,7 +39,7 @@ UNFIT_FOR_CPU = {
 
 
 def plan_trials(config: Config, source: str = "config.yaml") -> dict[str, list[Trial]]:
-    """Experiment -> its trials: repeat by repeat, so that a drift of the machine touches all cells alike.
+    """Experiment -> its trials, repeat by repeat; order.py says in which order they run.
 
     Raises:
         ConfigError: one line for each contradiction, with the key's path, its value and the remedy.
@@ -49,7 +50,7 @@ def plan_trials(config: Config, source: str = "config.yaml") -> dict[str, list[T
         found = list(_problems(f"experiments.{name}", experiment, config.datasets))
         problems += found
         if not found:
-            plans[name] = list(_trials(name, experiment))
+            plans[name] = list(_trials(name, experiment, config.more_repeats.get(name, {})))
     if problems:
         raise ConfigError(f"{source}: {problem}" for problem in problems)
     return plans
@@ -192,6 +193,8 @@ def _variant_problems(
     place: str, name: str, variant: StrategyConfig, experiment: ExperimentConfig, topologies: list[Topology]
 ) -> Generator[str, None, set[Topology]]:
     """Yields problems, returns the topologies that the variant runs on."""
+    if name == PLACEBO:
+        yield f"{place}: the name of the cell that placebo: true measures again; choose another"
     base = variant.base or name
     row = STRATEGIES.get(base)
     if row is None:
@@ -387,52 +390,64 @@ def _reaches(launcher: str, topology: Topology) -> bool:
     return topology.nodes == 1 or launcher not in LAUNCHERS or not LAUNCHERS[launcher].one_node
 
 
-def _trials(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
+def _trials(name: str, experiment: ExperimentConfig, more_repeats: Mapping[str, int]) -> Iterator[Trial]:
+    """Repeat by repeat, and in each the cells in the config's order."""
+    cells = list(_cells(name, experiment))
+    if experiment.placebo:
+        cells.append(replace(max(cells, key=lambda cell: cell.devices), strategy=PLACEBO))  # the first of the largest
+    repeats = [max(experiment.repeats, more_repeats.get(cell.cell, 0)) for cell in cells]
+    for repeat in range(max(repeats)):
+        for cell, count in zip(cells, repeats, strict=True):
+            if repeat < count:
+                yield replace(cell, repeat=repeat, seed=experiment.seed + repeat)
+
+
+def _cells(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
+    """The first trial of each cell."""
     unit, total, warmup = _duration(experiment)
     workload = experiment.workload
     default_backend = "nccl" if experiment.device == "cuda" else "gloo"
-    for repeat in range(experiment.repeats):
-        for strategy, variant in experiment.strategies.items():
-            base = variant.base or strategy
-            row = STRATEGIES[base]
-            topologies = [Topology.parse(text) for text in variant.topologies or experiment.topologies]
-            for topology in sorted(topology for topology in topologies if _applies(row, topology)):
-                for launcher in _launchers(experiment, variant, row):
-                    if not _reaches(launcher, topology):
-                        continue
-                    yield Trial(
-                        experiment=name,
-                        strategy=strategy,
-                        base=base,
-                        options=variant.options,
-                        launcher=launcher,
-                        nodes=topology.nodes,
-                        devices_per_node=topology.devices_per_node,
-                        world_size=1 if row.single_process else topology.devices,
-                        repeat=repeat,
-                        device=experiment.device,
-                        backend=default_backend if experiment.backend == "auto" else experiment.backend,
-                        precision=variant.precision or experiment.precision,
-                        compile=_of(variant.compile, experiment.compile),
-                        channels_last=_of(variant.channels_last, experiment.channels_last),
-                        model=workload.model,
-                        model_options=dict(workload.model_options),
-                        dataset=workload.dataset,
-                        train_samples=workload.train_samples,
-                        test_samples=workload.test_samples,
-                        optimizer=workload.optimizer.model_dump(),
-                        scaling=_scaling(experiment),
-                        batch_size_per_device=_batch_size_per_device(experiment, topology),
-                        headroom_percent=_headroom_percent(experiment),
-                        epochs=total if unit == "epochs" else None,
-                        warmup_epochs=warmup if unit == "epochs" else None,
-                        steps=total if unit == "steps" else None,
-                        warmup_steps=warmup if unit == "steps" else None,
-                        evaluate=experiment.evaluate,
-                        threads_per_rank=experiment.threads_per_rank,
-                        loader_workers=experiment.loader_workers,
-                        seed=experiment.seed + repeat,
-                        timeout_s=experiment.timeout_s,
-                        collective_timeout_s=experiment.collective_timeout_s,
-                        checkpoint_interval_s=experiment.checkpoint_interval_s,
-                    )
+    for strategy, variant in experiment.strategies.items():
+        base = variant.base or strategy
+        row = STRATEGIES[base]
+        topologies = [Topology.parse(text) for text in variant.topologies or experiment.topologies]
+        for topology in sorted(topology for topology in topologies if _applies(row, topology)):
+            for launcher in _launchers(experiment, variant, row):
+                if not _reaches(launcher, topology):
+                    continue
+                yield Trial(
+                    experiment=name,
+                    strategy=strategy,
+                    base=base,
+                    options=variant.options,
+                    launcher=launcher,
+                    nodes=topology.nodes,
+                    devices_per_node=topology.devices_per_node,
+                    world_size=1 if row.single_process else topology.devices,
+                    repeat=0,
+                    device=experiment.device,
+                    backend=default_backend if experiment.backend == "auto" else experiment.backend,
+                    precision=variant.precision or experiment.precision,
+                    compile=_of(variant.compile, experiment.compile),
+                    channels_last=_of(variant.channels_last, experiment.channels_last),
+                    model=workload.model,
+                    model_options=dict(workload.model_options),
+                    dataset=workload.dataset,
+                    train_samples=workload.train_samples,
+                    test_samples=workload.test_samples,
+                    optimizer=workload.optimizer.model_dump(),
+                    scaling=_scaling(experiment),
+                    batch_size_per_device=_batch_size_per_device(experiment, topology),
+                    headroom_percent=_headroom_percent(experiment),
+                    epochs=total if unit == "epochs" else None,
+                    warmup_epochs=warmup if unit == "epochs" else None,
+                    steps=total if unit == "steps" else None,
+                    warmup_steps=warmup if unit == "steps" else None,
+                    evaluate=experiment.evaluate,
+                    threads_per_rank=experiment.threads_per_rank,
+                    loader_workers=experiment.loader_workers,
+                    seed=experiment.seed,
+                    timeout_s=experiment.timeout_s,
+                    collective_timeout_s=experiment.collective_timeout_s,
+                    checkpoint_interval_s=experiment.checkpoint_interval_s,
+                )

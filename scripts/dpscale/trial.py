@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, get_args, get_type_hints
 
 Options = dict[str, Any]
+PLACEBO = "placebo"  # the strategy's name of trials that measure a cell again
 LARGEST = "largest"  # batch.per_device, and scaling, of trials whose batch is what fits
 # type of a field -> how its text on a command line is read
 PARSERS: dict[Any, Callable[[str], Any]] = {

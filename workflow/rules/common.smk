@@ -17,6 +17,7 @@ from dpscale.config import load_config
 from dpscale.environment import prefer_this_python
 from dpscale.errors import ConfigError
 from dpscale.figures import FIGURES, FORMATS
+from dpscale.order import measuring_order
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import RECORD, STEPS
 from dpscale.tables.schema import TABLES
@@ -144,6 +145,14 @@ def by_trial(values):
     return different.pop() if len(different) == 1 else inspected(lambda wildcards: values[folder_of(wildcards)])
 
 
+PRIORITIES = {str(trial.folder): -place for place, trial in enumerate(measuring_order(TRIALS.values()))}
+
+
+@inspected
+def priority_of_trial(wildcards):
+    return PRIORITIES[folder_of(wildcards)]
+
+
 @inspected
 def runtime_of_search(wildcards, attempt):
     return attempt * slurm.minutes(trial_of(wildcards).search_timeout_s)
@@ -212,5 +221,5 @@ def records_that_exist(wildcards):
 
 def plan_of(wildcards):
     """What decides an experiment's plan, as JSON: a change elsewhere in the config re-makes no table."""
-    keep = {"datasets": True, "experiments": {wildcards.experiment}}
+    keep = {"datasets": True, "experiments": {wildcards.experiment}, "more_repeats": {wildcards.experiment}}
     return CONFIG.model_dump_json(include=keep, by_alias=True, exclude_none=True)

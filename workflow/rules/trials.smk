@@ -7,8 +7,7 @@ rule trial:
         steps=f"{RESULTS}/{TRIAL}/{STEPS}",
     log:
         f"{RESULTS}/{TRIAL}/trial.log",
-    # repeat by repeat, not cell by cell: a machine that drifts touches all cells alike
-    priority: inspected(lambda wildcards: -int(wildcards.repeat))
+    priority: priority_of_trial
     conda:
         ENVIRONMENT
     threads: threads_of_trial

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
 from dpscale.figures.comparison import comparison
+from dpscale.figures.differences import differences
 from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
 from dpscale.figures.loss import loss
 from dpscale.figures.scaling import efficiency, epoch_time, evaluation, speedup
@@ -27,6 +28,9 @@ FIGURES: dict[str, FigureRow] = {
     "speedup": FigureRow(question="How much faster do N devices train than one?", tables=("summary",), draw=speedup),
     "efficiency": FigureRow(question="What share of N devices is put to use?", tables=("summary",), draw=efficiency),
     "epoch_time": FigureRow(question="How long does an epoch take on N devices?", tables=("summary",), draw=epoch_time),
+    "differences": FigureRow(
+        question="Which way to train is faster, beyond noise?", tables=("summary", "comparisons"), draw=differences
+    ),
     "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=loss),
     "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=evaluation),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, Tables, cell_name, colours, foot, rounded
+from dpscale.figures.drawing import GREY, Tables, cell_name, colours, foot, is_placebo, rounded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ def comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         ("utilization_percent", "utilisation in %\n" + ("(time with any kernel)" if cuda else "(CPU time / allotted)")),
         (memory, "peak memory in MiB\n" + ("(torch's allocator, per rank)" if cuda else "(resident, per rank)")),
     ]
-    colour_of = colours(list(dict.fromkeys(summary.strategy)), settings)
+    colour_of = colours(list(dict.fromkeys(summary.strategy[~is_placebo(summary)])), settings)
     several = summary.precision.nunique() > 1
     labels = [cell_name(cell) + (f", {cell.precision}" if several else "") for cell in summary.itertuples()]
     all_axes = figure.subplots(1, len(panels), sharey=True)
@@ -42,7 +42,9 @@ def comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
                 )
                 continue
             error = [[value - cell[f"{column}_low"]], [cell[f"{column}_high"] - value]]
-            axes.barh(row, value, xerr=error, color=colour_of[cell.strategy], capsize=2, height=0.7, ecolor="0.2")
+            axes.barh(
+                row, value, xerr=error, color=colour_of.get(cell.strategy, GREY), capsize=2, height=0.7, ecolor="0.2"
+            )
             axes.annotate(  # at the bar's root, where no error bar can hide it; haloed, as it may be longer than the bar
                 rounded(value),
                 (0, row),

@@ -59,8 +59,14 @@ def series(summary: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     several_launchers, several_precisions = summary.launcher.nunique() > 1, summary.precision.nunique() > 1
     for (strategy, launcher, nodes), cells in summary.groupby(["strategy", "launcher", "nodes"], sort=False):
         label = f"{strategy}, {launcher}" if several_launchers and cells.base.iloc[0] != "single" else str(strategy)
+        label += f": {cells.placebo_of.iloc[0]} again" if is_placebo(cells).any() else ""
         label += f", {cells.precision.iloc[0]}" if several_precisions else ""
         yield label + (f", {nodes} nodes" if cells.nodes.iloc[0] > 1 else ""), cells.sort_values("devices")
+
+
+def is_placebo(summary: pd.DataFrame) -> pd.Series:
+    """Which cells measure another one again."""
+    return summary.placebo_of.fillna("") != ""
 
 
 def colours(names: list[str], settings: FigureConfig) -> dict[str, tuple]:
@@ -72,14 +78,15 @@ def colours(names: list[str], settings: FigureConfig) -> dict[str, tuple]:
 
 
 def styles(summary: pd.DataFrame, settings: FigureConfig) -> Iterator[tuple[str, pd.DataFrame, dict]]:
-    """Series with a colour by strategy, and a marker and line of their own: they survive a grey print."""
-    colour_of = colours(list(dict.fromkeys(summary.strategy)), settings)
+    """Series with a colour by strategy, and a marker and line of their own: they survive a grey print. No strategy but the
+    placebo is grey."""
+    colour_of = colours(list(dict.fromkeys(summary.strategy[~is_placebo(summary)])), settings)
     for index, (label, cells) in enumerate(series(summary)):
         yield (
             label,
             cells,
             {
-                "color": colour_of[cells.strategy.iloc[0]],
+                "color": colour_of.get(cells.strategy.iloc[0], GREY),
                 "marker": MARKERS[index % len(MARKERS)],
                 "linestyle": LINES[index % len(LINES)],
             },
@@ -124,11 +131,12 @@ def foot(
     if len(good):
         bars = ", ".join(str(kind) for kind in dict.fromkeys(good[spread].dropna()))
         counts = "-".join(str(count) for count in sorted({good.repeats.min(), good.repeats.max()}))
-        lines.append(f"Points: median of {counts} launches; bars: {bars}.")
+        kept = f" Outliers, kept: {good.outliers.sum():.0f}." if good.outliers.any() else ""
+        lines.append(f"Points: median of {counts} launches; bars: {bars}.{kept}")
     if spread == "speedup_spread" and len(good):
         bases = [base for base in dict.fromkeys(good.base_cell.fillna("")) if base]
         lines[0] += f" Base: {', '.join(bases)}." if bases else " No cell on one device: no base, so n/a."
-    lines += notes
+    lines += [*noise_floor(good), *notes]
     for status, cells in summary[summary.status != "ok"].groupby("status", sort=False):
         for reason, those in cells.groupby("reason", sort=False):
             names = ", ".join(cell_name(cell) for cell in those.itertuples())
@@ -136,7 +144,7 @@ def foot(
     warned = good[good.warnings.fillna("") != ""]
     for kind, cells in warned.groupby(warned.warnings.map(_without_numbers), sort=False):
         names = ", ".join(cell_name(cell) for cell in cells.itertuples())
-        text = cells.warnings.iloc[0] if len(cells) == 1 else f"{kind} (more in summary.csv)"
+        text = cells.warnings.iloc[0] if cells.warnings.nunique() == 1 else f"{kind} (more in summary.csv)"
         lines.append(f"Warning: {text}: {shorten(names, 110, placeholder=' ...')}")
     letters = int(settings.width_mm / MM_PER_INCH * 72 / (0.58 * (settings.font_size_pt - 2)))  # that fit on a line
     shown = lines[:FOOT_LINES]
@@ -152,6 +160,15 @@ def foot(
         x=0.01,
         ha="left",
     )
+
+
+def noise_floor(good: pd.DataFrame) -> Iterator[str]:
+    """What the placebo says of all differences in a figure."""
+    cells: list[Any] = list(good[is_placebo(good) & good.noise_floor_percent.notna()].itertuples())
+    for cell in cells:
+        twin = f"{cell.placebo_of}/{cell_name(cell).partition('/')[2]}"
+        may_differ = f"{rounded(cell.noise_floor_percent)} %"
+        yield f"Noise floor: {twin}, measured under two names, may differ by up to {may_differ} from itself."
 
 
 def _without_numbers(warning: str) -> str:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
 from dpscale.record import Record
+from dpscale.tables.comparisons import compare
+from dpscale.tables.invariants import refuse_contradictions
 from dpscale.tables.schema import TABLES, TEXTS, Measured, frame
 from dpscale.tables.summary import summarize
-from dpscale.tables.trials import evaluations, losses, timing
+from dpscale.tables.trials import evaluations, losses, timings_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,15 +34,21 @@ def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict
         mixed_nodes: let records of different classes of machine into one table.
 
     Raises:
-        UserError: a record is of another trial than planned, or records come from different classes of machine.
+        UserError: a record is of another trial than planned, records come from different classes of machine, or a row
+            contradicts itself.
     """
     refuse_foreign_records(measured)
     if not mixed_nodes:
         refuse_mixed_machines([record for _, record, _ in measured if record is not None and record.status == "ok"])
-    timings = frame("timings", [timing(trial, record, steps) for trial, record, steps in measured])
+    timings = timings_of(measured)
+    refuse_contradictions("timings", timings)
+    comparisons = compare(timings)
+    summary = summarize(timings, comparisons)
+    refuse_contradictions("summary", summary)
     return {
         "timings": timings,
-        "summary": summarize(timings),
+        "summary": summary,
+        "comparisons": comparisons,
         "losses": frame("losses", losses(measured)),
         "evaluations": frame("evaluations", evaluations(measured)),
     }

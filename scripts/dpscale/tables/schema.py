@@ -33,6 +33,7 @@ IDENTITY = {
     "threads_per_rank": "CPU threads of each rank",
     "learning_rate": "the highest of the training: lr, scaled with the global batch where the config asks for it",
 }
+PLACEBO_OF = {"placebo_of": "of the placebo: the strategy that it measures again under another name; else empty"}
 STATUS = {
     "status": "ok, unavailable (a need of the strategy is not met here) or missing (planned, but not measured yet)",
     "reason": "why it is not ok",
@@ -41,6 +42,7 @@ ESTIMATED = {
     "epoch_time_s": "training time of one epoch, in s; evaluation is apart",
     "step_time_s": "median over steps of the slowest rank's time, in s",
     "throughput_samples_per_s": "delivered training samples of all ranks per second of training",
+    "throughput_per_device_samples_per_s": "throughput of one device: throughput_samples_per_s / N",
     "evaluation_time_s": "time of one evaluation of the whole test set, in s",
     "evaluation_throughput_samples_per_s": "test samples per second",
     "epoch_with_evaluation_s": "epoch_time_s + evaluation_time_s",
@@ -52,8 +54,18 @@ ESTIMATED = {
     "final_accuracy": "share of the predictions over the test set that is right at the end; empty where ranks hold different weights",
     "final_top5_accuracy": "share of them whose five likeliest classes hold the right one; empty with no more than five classes, too",
 }
+# rates, each with the amount and the time that it is made of: rate x time = amount on every row
+RATES = {
+    "throughput_samples_per_s": ("train_samples_per_epoch", "epoch_time_s"),
+    "evaluation_throughput_samples_per_s": ("test_samples", "evaluation_time_s"),
+}
+AMOUNTS = {
+    "train_samples_per_epoch": "samples of an epoch, all ranks: the mean of the timed ones, or steps per epoch x the mean of the timed steps",
+    "test_samples": "samples of one evaluation, all ranks",
+}
 TIMINGS = {
     **IDENTITY,
+    **PLACEBO_OF,
     "repeat": "0-based; each is a launch of its own",
     **STATUS,
     **ESTIMATED,
@@ -68,7 +80,10 @@ TIMINGS = {
     "optimizer_s": "the same of the optimiser's update",
     "cpu_percent_per_rank": "mean CPU time of a rank over time: 100 is one core kept busy",
     "others_cpu_percent": "what other processes used of the usable CPUs meanwhile",
-    "train_samples_per_epoch": "samples that the loader delivered in a timed epoch (or the timed steps), all ranks",
+    **AMOUNTS,
+    "train_samples": "samples that the loader delivered in all timed steps, all ranks, counted step by step",
+    "training_time_s": "time of the timed epochs or steps, in s",
+    "outlier": "whether the epoch time lies beyond Tukey's fences of its cell's repeats; it is kept",
     "host": "host name of rank 0's machine",
     "started_at": "UTC time of the launch",
     "ended_at": "UTC time of its end",
@@ -76,6 +91,7 @@ TIMINGS = {
 }
 SUMMARY = {
     **IDENTITY,
+    **PLACEBO_OF,
     **STATUS,
     "repeats_planned": "launches that the config asks for",
     "repeats": "launches that were measured",
@@ -83,19 +99,22 @@ SUMMARY = {
         column: text
         for name, meaning in ESTIMATED.items()
         for column, text in (
-            (name, f"median over repeats: {meaning}"),
+            (name, f"{f'{RATES[name][0]} / {RATES[name][1]}' if name in RATES else 'median over repeats'}: {meaning}"),
             (f"{name}_low", f"lower end of {name}"),
             (f"{name}_high", f"upper end of {name}"),
         )
     },
     "spread": "what low and high are: a 95 % interval from 6 repeats on, else the range",
+    **AMOUNTS,
+    "outliers": "repeats whose epoch time lies beyond Tukey's fences; they count as any other",
     "speedup": "throughput over that of the base cell: X(N) / X(1)",
     "speedup_low": "lower end of speedup",
     "speedup_high": "upper end of speedup",
     "scaling_efficiency": "speedup / N: 1 is linear scaling",
     "scaling_efficiency_low": "lower end of scaling_efficiency",
     "scaling_efficiency_high": "upper end of scaling_efficiency",
-    "speedup_spread": "what these lows and highs are: a 95 % interval from 7 repeats on, else the range",
+    "speedup_spread": "what these lows and highs are: a 95 % interval from 6 repeats of both on, else the range",
+    "noise_floor_percent": "of the placebo: the largest difference between it and its twin that low and high let in, in %",
     "effective_precision": TIMINGS["effective_precision"],
     "base_cell": "strategy/launcher/topology of the base: one device, all else equal; empty without one (n/a)",
     "warnings": "what to know before trusting this row",
@@ -122,10 +141,33 @@ EVALUATIONS = {
     "learning_rate": "of the training's last step before it",
     "evaluation_time_s": "the slowest rank's time, in s",
 }
-TABLES = {"timings": TIMINGS, "summary": SUMMARY, "losses": LOSSES, "evaluations": EVALUATIONS}
+COMPARISONS = {
+    **{name: IDENTITY[name] for name in ("experiment", "launcher", "nodes", "devices_per_node", "devices")},
+    "strategy": "the one of the pair that comes later in the plan; placebo: against the cell that it repeats",
+    "other": "the one that it is compared with",
+    "verdict": "what the strategy is, against the other: faster, slower, no difference shown, or too few repeats",
+    "throughput_ratio": "throughput of the strategy over that of the other",
+    "throughput_ratio_low": "lower end of throughput_ratio",
+    "throughput_ratio_high": "upper end of throughput_ratio",
+    "spread": "what these are: a 95 % interval from 6 repeats of both on, else the range",
+    "cliffs_delta": "share of the pairs of launches in which the strategy is faster, less the share in which it is slower",
+    "p_value": "of Mann and Whitney's test of equal throughput, two-sided",
+    "p_value_holm": "the same, adjusted by Holm's method for all pairs of this table; empty for the placebo, which stands alone",
+    "repeats": "launches of the strategy that were measured",
+    "other_repeats": "launches of the other that were measured",
+    "repeats_needed": "launches of each from which on a difference could be shown at all",
+    "differs_in": "what else the two differ in",
+}
+TABLES = {
+    "timings": TIMINGS,
+    "summary": SUMMARY,
+    "comparisons": COMPARISONS,
+    "losses": LOSSES,
+    "evaluations": EVALUATIONS,
+}
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
-TEXTS |= {"spread", "speedup_spread", "base_cell"}
+TEXTS |= {"spread", "speedup_spread", "base_cell", "placebo_of", "other", "verdict", "differs_in"}
 
 
 def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -5,20 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics, statistics
-from dpscale.tables.schema import ESTIMATED, IDENTITY, frame
-from dpscale.trial import LARGEST
+from dpscale.tables.cells import Speed, cells_of, floats, measured, name_of
+from dpscale.tables.drift import drift_warning
+from dpscale.tables.placebo import placebo_of
+from dpscale.tables.schema import AMOUNTS, ESTIMATED, IDENTITY, RATES, frame
+from dpscale.trial import LARGEST, PLACEBO
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def summarize(timings: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell, from one row per trial."""
-    cells = [cell for _, cell in timings.groupby(["strategy", "launcher", "nodes", "devices_per_node"], sort=False)]
-    return frame("summary", [_summary(cell, _base_of(cell, cells)) for cell in cells])
+def summarize(timings: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell, from one row per trial, and what the pairs of cells say of the placebo."""
+    cells = cells_of(timings)
+    drift, placebo = drift_warning(timings), placebo_of(comparisons)
+    on_one_device = [cell for cell in cells if _may_be_base(cell)]
+    rows = []
+    for cell in cells:
+        row = _summary(cell, _base_of(cell, on_one_device))
+        if row["status"] == "ok":
+            of_placebo = placebo if row["strategy"] == PLACEBO else None
+            row["warnings"] += [drift, of_placebo and of_placebo.warning]
+            row["noise_floor_percent"] = of_placebo and of_placebo.noise_floor_percent
+        rows.append({**row, "warnings": "; ".join(filter(None, row["warnings"]))})
+    return frame("summary", rows)
 
 
-def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | None:
+def _may_be_base(cell: pd.DataFrame) -> bool:
+    first = cell.iloc[0]
+    return bool(first.devices == 1 and first.strategy != PLACEBO and (cell.status == "ok").any())
+
+
+def _base_of(cell: pd.DataFrame, on_one_device: list[pd.DataFrame]) -> pd.DataFrame | None:
     """The cell that this one is compared with: one device, all else equal.
 
     The plain `single` if the experiment has it in the same precision, compiled alike and in the same memory format; else
@@ -31,10 +49,8 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
 
     one_device = [
         other
-        for other in cells
-        if first_of(other).devices == 1
-        and all(first_of(other)[fact] == me[fact] for fact in ("precision", "compile", "channels_last"))
-        and (other.status == "ok").any()
+        for other in on_one_device
+        if all(first_of(other)[fact] == me[fact] for fact in ("precision", "compile", "channels_last"))
     ]
     singles = [other for other in one_device if first_of(other).base == "single"]
     if singles:  # the plain one first: a variant with options of its own is no equal
@@ -46,32 +62,41 @@ def _base_of(cell: pd.DataFrame, cells: list[pd.DataFrame]) -> pd.DataFrame | No
 
 
 def _summary(cell: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
-    good = cell[cell.status == "ok"]
+    """A row; its warnings are a list still."""
+    good = measured(cell)
     first = (cell if good.empty else good).iloc[0]
     row = {
-        **{name: first[name] for name in IDENTITY},
+        **{name: first[name] for name in [*IDENTITY, "placebo_of"]},
         "repeats_planned": len(cell),
         "repeats": len(good),
-        "warnings": "; ".join(_warnings(good)),
+        "warnings": _warnings(good),
     }
     if good.empty:
         return {**row, "status": first.status, "reason": first.reason}
     row |= {"status": "ok", "reason": ""}
     if len(good) < len(cell):
         row["reason"] = f"{len(cell) - len(good)} of {len(cell)} repeats missing"
-    for name in ESTIMATED:
-        values = good[name].dropna().astype(float).tolist()
-        if values:
-            found = statistics.estimate(values)
-            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-    row["spread"] = statistics.estimate(good.throughput_samples_per_s.tolist()).spread
-    row["effective_precision"] = good.iloc[0].effective_precision
+    row |= {name: good.iloc[0][name] for name in [*AMOUNTS, "effective_precision"]}
+    row["outliers"] = int(good.outlier.sum())
+    for name, found in _estimates(good).items():
+        row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    row["spread"] = statistics.estimate(floats(good, "epoch_time_s")).spread
     if base is not None:
-        bases = base[base.status == "ok"]
-        row["warnings"] = "; ".join(
-            filter(None, [row["warnings"], _other_precision(good, bases), _other_batch(good, bases)])
-        )
+        bases = measured(base)
+        row["warnings"] += [_other_precision(good, bases), _other_batch(good, bases)]
     return row | _speedup(good, base)
+
+
+def _estimates(good: pd.DataFrame) -> dict[str, statistics.Estimate]:
+    """Of all that was measured: times, shares and bytes are medians, rates follow from the median of their time."""
+    found = {
+        name: statistics.estimate(values) for name in ESTIMATED if name not in RATES and (values := floats(good, name))
+    }
+    for rate, (amount, time) in RATES.items():
+        if time in found:
+            found[rate] = found[time].rate_of(good.iloc[0][amount])
+    of_one_device = found["throughput_samples_per_s"].times(1 / int(good.iloc[0].devices))
+    return found | {"throughput_per_device_samples_per_s": of_one_device}
 
 
 def _other_precision(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
@@ -97,11 +122,9 @@ def _other_batch(good: pd.DataFrame, base: pd.DataFrame) -> str | None:
 def _speedup(good: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
     if base is None:
         return {"base_cell": ""}
-    first, devices = base.iloc[0], int(good.iloc[0].devices)
-    mine = good.throughput_samples_per_s.astype(float).tolist()
-    base_values = base[base.status == "ok"].throughput_samples_per_s.astype(float).tolist()
-    found = statistics.ratio(mine, base_values)
-    if good.index.equals(base[base.status == "ok"].index):  # the base itself: 1 by definition, without a spread
+    devices, bases = int(good.iloc[0].devices), measured(base)
+    found = Speed.of(good).over(Speed.of(bases))
+    if good.index.equals(bases.index):  # the base itself: 1 by definition, without a spread
         found = statistics.Estimate(1.0, 1.0, 1.0, found.spread)
     return {
         "speedup": found.value,
@@ -111,7 +134,7 @@ def _speedup(good: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
         "scaling_efficiency_low": metrics.scaling_efficiency(found.low, devices),
         "scaling_efficiency_high": metrics.scaling_efficiency(found.high, devices),
         "speedup_spread": found.spread,
-        "base_cell": f"{first.strategy}/{first.launcher}/{first.nodes}x{first.devices_per_node}",
+        "base_cell": name_of(base.iloc[0]),
     }
 
 

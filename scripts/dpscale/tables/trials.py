@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpscale import metrics
+from dpscale import metrics, statistics
 from dpscale.record import Record
-from dpscale.tables.schema import CELL, Measured, identity
-from dpscale.trial import Trial
+from dpscale.tables.cells import CELL_KEY, measured
+from dpscale.tables.placebo import twin
+from dpscale.tables.schema import CELL, Measured, frame, identity
+from dpscale.trial import PLACEBO, Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def timings_of(found: Sequence[Measured]) -> pd.DataFrame:
+    """A row per planned trial."""
+    placebo_of = twin([trial for trial, _, _ in found])
+    rows = [timing(*item) for item in found]
+    for row in rows:
+        row["placebo_of"] = placebo_of if row["strategy"] == PLACEBO else ""
+    return _marked(frame("timings", rows))
+
+
+def _marked(timings: pd.DataFrame) -> pd.DataFrame:
+    """With `outlier` where there is a time: whether it lies far from its cell's other repeats."""
+    of_cells = measured(timings).groupby(CELL_KEY, sort=False).epoch_time_s
+    marks = of_cells.transform(lambda times: statistics.outliers(times.tolist()))
+    return timings.assign(outlier=marks.astype(object))
 
 
 def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> dict[str, Any]:
@@ -32,6 +53,7 @@ def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> 
         "epoch_time_source": metrics.epoch_time_source(record),
         "step_time_s": metrics.step_time_s(steps),
         "throughput_samples_per_s": metrics.throughput_samples_per_s(record),
+        "throughput_per_device_samples_per_s": metrics.throughput_per_device_samples_per_s(record),
         "evaluation_time_s": evaluation_s,
         "evaluation_throughput_samples_per_s": metrics.evaluation_throughput_samples_per_s(record),
         "epoch_with_evaluation_s": None if evaluation_s is None else epoch_s + evaluation_s,
@@ -44,7 +66,10 @@ def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> 
         **metrics.phase_times_s(steps),
         "cpu_percent_per_rank": metrics.cpu_percent_per_rank(record),
         "others_cpu_percent": metrics.others_cpu_percent(record),
-        "train_samples_per_epoch": sum(record.timed_segments[-1].samples),
+        "train_samples_per_epoch": metrics.train_samples_per_epoch(record),
+        "test_samples": metrics.test_samples(record),
+        "train_samples": metrics.train_samples(steps),
+        "training_time_s": metrics.training_time_s(record.timed_segments),
         "host": record.environment["host"],
         "warnings": "; ".join(metrics.warnings(record)),
     }

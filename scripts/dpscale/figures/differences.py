@@ -1,0 +1,52 @@
+"""Pairs of strategies: which is faster, and whether the difference is more than noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dpscale.config import FigureConfig
+from dpscale.figures.drawing import GREY, Tables, foot, is_placebo
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_PAIRS = 40  # that a page holds; the table has all
+RULE = "Filled: a difference that is shown, by Mann and Whitney's test (5 %, Holm) and by the interval of the ratio."
+
+
+def differences(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    """A row per pair: the ratio of their throughputs and its interval, over a band of what the placebo lets in."""
+    summary, pairs = tables["summary"], tables["comparisons"]
+    shown = pairs.sort_values(["devices", "nodes", "launcher"], kind="stable").head(MOST_PAIRS).reset_index(drop=True)
+    figure.set_figheight(max(figure.get_figheight(), (0.22 * len(shown) + 2.2) * settings.font_size_pt / 9))
+    axes = figure.subplots()
+    axes.grid(axis="y", visible=False)
+    for floor_percent in summary.noise_floor_percent[is_placebo(summary)].dropna():
+        within = 1 + floor_percent / 100
+        axes.axvspan(1 / within, within, color="0.9", zorder=0)
+    axes.axvline(1.0, color=GREY, zorder=0)
+    rows: list[Any] = list(shown.itertuples())
+    for pair in rows:
+        value, low, high = pair.throughput_ratio, pair.throughput_ratio_low, pair.throughput_ratio_high
+        colour, inside = ("0.1", "0.1") if pair.verdict in ("faster", "slower") else (GREY, "white")
+        axes.errorbar(
+            value,
+            pair.Index,
+            xerr=[[value - low], [high - value]],
+            marker="o",
+            color=colour,
+            markerfacecolor=inside,
+            capsize=2,
+        )
+    names = [f"{pair.strategy} / {pair.other}, {pair.launcher} {pair.nodes}x{pair.devices_per_node}" for pair in rows]
+    axes.set_yticks(range(len(shown)), names)
+    axes.secondary_yaxis("right").set_yticks(range(len(shown)), shown.verdict)
+    axes.set_ylim(max(1, len(shown)) - 0.5, -0.5)
+    axes.set_xlabel("throughput of the first / throughput of the second")
+    notes = [RULE] if len(shown) else []
+    if shown.empty:
+        axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
+        notes.append("No two strategies were measured on one topology by one launcher.")
+    if len(pairs) > len(shown):
+        notes.append(f"{len(pairs) - len(shown)} more pairs: see comparisons.csv.")
+    foot(figure, summary, settings, notes=notes)
