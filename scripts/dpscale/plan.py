@@ -13,11 +13,12 @@ from typing import Any
 from dpscale.code import own_sources
 from dpscale.config import Config, ExperimentConfig, StrategyConfig, WorkloadConfig
 from dpscale.errors import ConfigError, UserError, suggest
+from dpscale.launched import Topology
 from dpscale.launchers import LAUNCHERS
 from dpscale.own import is_own, is_well_formed
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Asked, Strategy
-from dpscale.trial import LARGEST, Topology, Trial
+from dpscale.trial import LARGEST, Trial
 from dpscale.typed import Strict, validated
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.settings import DatasetConfig

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from dpscale.errors import UserError, suggest
+from dpscale.launched import Launched
 from dpscale.launchers import CONTRACT
-from dpscale.trial import Trial
 
 LOOPBACK = ("127.0.0.1", "::1")
 
@@ -89,7 +89,7 @@ def meeting_store(host: str, port: int, ranks: int, serves: bool, timeout: timed
 
 
 @contextmanager
-def process_group(trial: Trial) -> Iterator[World]:
+def process_group(trial: Launched) -> Iterator[World]:
     """Join the trial's process group for the duration of the block.
 
     Raises:
