@@ -20,6 +20,7 @@ from dpscale.errors import UserError
 from dpscale.record import STEPS, RankFacts, Record, Segment, write_steps
 from dpscale.slurm import node_name
 from dpscale.strategies import STRATEGIES
+from dpscale.survey import survey
 from dpscale.training import Training
 from dpscale.trial import Trial
 from dpscale.workloads.loading import TrainingStream, open_loader
@@ -40,6 +41,9 @@ class Part:
 
 def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     """Train, time, check, and let rank 0 write the draft of the record."""
+    surveyed = survey(world, trial.ranks_per_node, trial.collective_timeout_s) if trial.nodes > 1 else None
+    for line in surveyed["slow"] if surveyed else ():
+        say(world, line)
     stream = TrainingStream(trial, data, world.rank, world.device)
     test = open_loader(trial, data, "test", world.device) if trial.evaluate else None
     checks.averages_gradients(trial, stream, world)
@@ -90,6 +94,7 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
         compile_time_s=compile_time_s,
         skipped_steps=training.skipped_steps,
         weights_max_difference=difference,
+        survey=surveyed,
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
     ).write(out)
 

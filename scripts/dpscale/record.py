@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 # 2: trials with compile and channels_last; compile time and skipped steps
 # 3: evaluations count predictions, of which a sequence of tokens has many; trials whose batch a search found
 # 4: right answers among the five likeliest; the learning rate of each segment
-FORMAT_VERSION = 4
+# 5: the survey of nodes before a trial that spans several
+FORMAT_VERSION = 5
 RECORD, STEPS = "record.json", "steps.parquet"
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
@@ -92,6 +93,7 @@ class Record:
     compile_time_s: float | None = None  # of torch.compile, before any step; null without it
     skipped_steps: int | None = None  # by rank 0's gradient scaler, as gradients were not finite; null without one
     weights_max_difference: float | None = None  # between ranks, after training; null if they exchange nothing
+    survey: dict[str, Any] | None = None  # of all nodes before the training; null on one node
     steps_sha256: str | None = None
 
     def __post_init__(self) -> None:

@@ -57,8 +57,8 @@ class Exchange:
             wrong = (self.result.double() - expected.double()).abs() > tolerance * expected.double().abs()
             where = int(wrong.logical_or(self.result.isnan()).nonzero()[0])
             raise WrongValues(
-                f"{self.name}: element {where} of {len(expected)} is {self.result[where].item():g} on rank "
-                f"{dist.get_rank()} after {calls} calls, {expected[where].item():g} is right: nothing is measured"
+                f"{self.name}: element {where} of {len(expected)} is {self.result[where].item():g} "
+                f"after {calls} call{'s' * (calls > 1)}, {expected[where].item():g} is right: nothing is measured"
             )
         return calls if self.growth > 1 else 1  # in place each call takes up the last one's result
 
@@ -84,7 +84,7 @@ def exchange_of(operation: str, size_bytes: int, dtype_name: str, world: World) 
     def poison(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.fill_(255 if dtype == torch.uint8 else -1)
 
-    name = f"{operation} of {count} x {dtype_name}"
+    name = f"rank {rank}, {operation} of {count} x {dtype_name}"
     if operation in ("all_reduce", "reduce"):
         mine, sums, buffer = values.summand(rank, range(count)), values.sums(range(count)), new(count)
         everywhere = operation == "all_reduce"

@@ -10,7 +10,7 @@ from dpscale.collectives.operations import algbw_GB_per_s, busbw_GB_per_s
 from dpscale.collectives.run import Point, Result, Run
 from dpscale.errors import UserError
 from dpscale.tables import refuse_mixed
-from dpscale.tables.schema import COLLECTIVES, frame
+from dpscale.tables.schema import RUN, frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +38,7 @@ def make_table(measured: Sequence[Measured], mixed_nodes: bool = False) -> pd.Da
 
 
 def _rows(run: Run, result: Result | None, times: pd.DataFrame | None) -> Iterator[dict[str, Any]]:
-    names = [name for name in COLLECTIVES if hasattr(run, name)]
-    shared: dict[str, Any] = {name: getattr(run, name) for name in names}
+    shared: dict[str, Any] = {name: getattr(run, name) for name in (*RUN, "world_size", "backend")}
     if result is None or result.status != "ok" or times is None:
         status, reason = ("missing", "not measured yet") if result is None else (result.status, result.reason)
         for operation in run.operations:

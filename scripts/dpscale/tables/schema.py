@@ -120,11 +120,9 @@ EVALUATIONS = {
     "learning_rate": "of the training's last step before it",
     "evaluation_time_s": "the slowest rank's time, in s",
 }
+RUN = ["experiment", "launcher", "nodes", "devices_per_node", "devices", "device", "threads_per_rank"]
 COLLECTIVES = {
-    **{
-        name: IDENTITY[name]
-        for name in ("experiment", "launcher", "nodes", "devices_per_node", "devices", "device", "threads_per_rank")
-    },
+    **{name: IDENTITY[name] for name in RUN},
     "world_size": "ranks that take part",
     "backend": "of torch.distributed",
     "operation": "which collective",
