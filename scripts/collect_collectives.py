@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpscale.code import collectives_code
-from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import FILE, Result, Run, read_times
-from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.record import write_atomically
 from dpscale.tables.collectives import make_table
@@ -40,17 +38,15 @@ def measured(run: Run, results: Path, partial: bool) -> Measured:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("experiment")
-    parser.add_argument("--config", type=json.loads, required=True, help="the configuration, as JSON")
+    parser.add_argument("--runs", type=json.loads, required=True, help="the planned runs, as JSON")
+    parser.add_argument("--mixed-nodes", action="store_true", help="let different classes of machine into one table")
     parser.add_argument("--results", type=Path, required=True, help="the results folder")
     parser.add_argument("--out", type=Path, required=True, help="the csv file")
     parser.add_argument("--partial", action="store_true", help="show what is not there as missing")
     args = parser.parse_args()
     try:
-        config = load_config(args.config)
-        runs = plan_collectives(config)[args.experiment]
-        found = [measured(run, args.results, args.partial) for run in runs]
-        table = make_table(found, config.experiments[args.experiment].mixed_nodes)
+        found = [measured(Run(**run), args.results, args.partial) for run in args.runs]
+        table = make_table(found, args.mixed_nodes)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

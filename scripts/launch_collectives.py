@@ -39,7 +39,7 @@ def measure(run: Run, args: argparse.Namespace, log: launching.Log) -> str:
             digest, environment = write_times(drafts / TIMES, {}), describe_machine("cpu")
             draft = Result(run=run, status="unavailable", reason=reason, environment=environment, times_sha256=digest)
         else:
-            command = [str(SCRIPTS / "collectives.py"), f"--out={drafts}", *run.to_args()]
+            command = [str(SCRIPTS / "time_collectives.py"), f"--out={drafts}", *run.to_args()]
 
             def start(argv: list[str]) -> int:
                 return launching.run_ranks(argv, launching.environment_for(run, drafts), run.timeout_s, log)
@@ -57,7 +57,7 @@ def commit(draft: Result, launch: dict[str, Any], drafts: Path, folder: Path) ->
     """Complete the draft with what only this process knows, and put both files under their final names."""
     environment = {
         **draft.environment,
-        "code_digest": digest_of(("collectives.py",)),
+        "code_digest": digest_of(("time_collectives.py",)),
         "commit": launching.commit_of_this_checkout(),
     }
     (drafts / TIMES).rename(folder / TIMES)

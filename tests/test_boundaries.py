@@ -108,6 +108,10 @@ WITHOUT_TORCH = [
     "figures",
     "monitor",
     "environment",
+    "collectives.operations",
+    "collectives.settings",
+    "collectives.planning",
+    "collectives.run",
 ]
 READ_BY_SNAKEMAKE = [f"dpscale.{name}" for name in WITHOUT_TORCH] + sorted(
     name
@@ -182,6 +186,8 @@ def test_no_strategy_knows_a_clock():
         ("plan", {"world", "record", "measure", "training", "tables"}),
         ("checks", {"measure", "record", "metrics"}),
         ("largest", {"config", "plan", "strategies", "launchers", "metrics", "world"}),
+        ("survey", {"strategies", "training", "record", "metrics", "collectives"}),
+        ("collectives", {"strategies", "training", "metrics", "statistics", "tables", "figures", "trial"}),
         ("code", {"config", "plan", "trial", "record", "strategies", "workloads"}),
     ],
 )
@@ -290,7 +296,9 @@ def test_a_trials_own_rows_are_in_its_code():
 RULES = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
 
 
-@pytest.mark.parametrize("rule", ["prepare_dataset", "collect", "trial", "largest_batch"])
+@pytest.mark.parametrize(
+    "rule", ["prepare_dataset", "collect", "trial", "largest_batch", "time_collectives", "collect_collectives"]
+)
 def test_every_rule_that_makes_something_carries_the_digest_of_its_code(rule):
     text = RULES.split(f"rule {rule}:")[1].split("\nrule ")[0]
     assert "code=" in text.split("params:")[1].split("shell:")[0]

@@ -25,7 +25,7 @@ from dpscale.workloads.datasets.settings import DatasetConfig
 FOLDER = ROOT / "workflow/experiments"
 PRESETS = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 REDUCED = {path.stem: path for path in sorted(FOLDER.glob("reduced/*.yaml"))}
-HAVE_NONE = {"every_strategy"}  # it takes minutes on two cores as it is
+HAVE_NONE = {"every_strategy", "every_collective"}  # they take minutes on two cores as they are
 
 
 def configuration(*files: Path) -> dict:

@@ -204,7 +204,7 @@ def search_code(base: str, model: str, launcher: str) -> str:
 @cache
 def collectives_code(launcher: str) -> str:
     """Digest of all code that times collectives under a launcher."""
-    return digest_of(("launch_collectives.py", f"{launcher}.py", "collectives.py"))
+    return digest_of(("launch_collectives.py", f"{launcher}.py", "time_collectives.py"))
 
 
 def prepare_code(dataset: str) -> str:

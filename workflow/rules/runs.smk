@@ -1,5 +1,7 @@
 """Runs that time collectives: their plan, and what their rules share."""
 
+from dataclasses import asdict
+
 RUNS = {str(run.folder): run for runs in COLLECTIVES.values() for run in runs}
 RUN = "{experiment}/collectives/{launcher}/{topology}"
 ASKED_FOR_RUNS = {folder: slurm.resources(run, CONFIG.cluster) for folder, run in RUNS.items()}
@@ -22,6 +24,11 @@ def run_asks_for(resource):
         return value * attempt if resource in slurm.GROW_WITH_ATTEMPTS else value
 
     return asked_for
+
+
+def runs_of(wildcards):
+    """The runs of an experiment, as JSON."""
+    return json.dumps([asdict(run) for run in COLLECTIVES[wildcards.experiment]])
 
 
 def results_of(wildcards):

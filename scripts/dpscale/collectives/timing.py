@@ -38,7 +38,7 @@ def time_exchange(exchange: Exchange, world: World, blocks: int, seconds: float)
     """
     calls, longest_s, checked = 1, 0.0, 0
     for _ in range(WARMUP_BLOCKS):
-        time_s, compared = _block(exchange, world, calls)
+        time_s, compared = time_block(exchange, world, calls)
         checked += compared
         longest_s = world.largest(time_s)
         calls = min(max(calls, math.ceil(calls * BLOCK_S / longest_s)), exchange.most_calls)
@@ -46,13 +46,13 @@ def time_exchange(exchange: Exchange, world: World, blocks: int, seconds: float)
     blocks = min(blocks, max(fit, FEWEST_BLOCKS))
     times_s = []
     for _ in range(blocks):
-        time_s, compared = _block(exchange, world, calls)
+        time_s, compared = time_block(exchange, world, calls)
         times_s.append(time_s)
         checked += compared
     return Timed(calls=calls, times_s=times_s, checked=checked)
 
 
-def _block(exchange: Exchange, world: World, calls: int) -> tuple[float, int]:
+def time_block(exchange: Exchange, world: World, calls: int) -> tuple[float, int]:
     """This rank's time of so many calls on end, and how many results were compared."""
 
     def run() -> None:
