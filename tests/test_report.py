@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 from pipeline import Checkout, whole_run
 
-FIGURES = ("comparison", "efficiency", "epoch_time", "evaluation", "loss", "speedup")
+FIGURES = (
+    "bus_bandwidth",
+    "collective_time",
+    "comparison",
+    "efficiency",
+    "epoch_time",
+    "evaluation",
+    "loss",
+    "speedup",
+)
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
