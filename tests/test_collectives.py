@@ -190,6 +190,18 @@ def test_all_reduces_on_end_never_overflow(dtype: str, ranks: int):
     assert largest <= limit(exchange.expected.dtype).max
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_reduces_on_end_are_right_up_to_rounding_and_one_wrong_element_is_found(dtype: str):
+    exchange = exchange_of("all_reduce", 4096, dtype, world_of(0, 3))
+    exchange.result.copy_(exchange.expected)
+    for _ in range(exchange.most_calls - 1):
+        exchange.result.mul_(3)  # what three equal ranks give
+    assert exchange.check(exchange.most_calls) == exchange.most_calls
+    exchange.result[17] = 0
+    with pytest.raises(WrongValues, match="element 17 of"):
+        exchange.check(exchange.most_calls)
+
+
 # Times
 
 

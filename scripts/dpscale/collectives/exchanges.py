@@ -49,9 +49,9 @@ class Exchange:
             return 0
         expected, tolerance = self.expected, 0.0
         if self.growth > 1 and calls > 1:
-            expected = expected * float(self.growth) ** (calls - 1)
-            tolerance = calls * torch.finfo(expected.dtype).eps if expected.is_floating_point() else 0.0
-            expected = expected.to(self.result.dtype)
+            is_float, factor = expected.is_floating_point(), self.growth ** (calls - 1)
+            expected = expected * (float(factor) if is_float else factor)
+            tolerance = calls * torch.finfo(expected.dtype).eps if is_float else 0.0
         right = _equal(self.result, expected, tolerance)
         if not right:
             wrong = (self.result.double() - expected.double()).abs() > tolerance * expected.double().abs()
@@ -72,99 +72,165 @@ def _equal(result: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bo
 def exchange_of(operation: str, size_bytes: int, dtype_name: str, world: World) -> Exchange:
     """The operation on buffers of this size; `operations.count_of` says how much of it is used."""
     dtype: torch.dtype = getattr(torch, dtype_name)
-    n, rank = world.size, world.rank
-    count = count_of(operation, size_bytes, dtype_name, n)
-    part = count // n
-    values = _Values(dtype, n, world.device)
-    own = range(rank * part, (rank + 1) * part)
+    count = count_of(operation, size_bytes, dtype_name, world.size)
+    buffers = _Buffers(
+        name=f"rank {world.rank}, {operation} of {count} x {dtype_name}",
+        rank=world.rank,
+        ranks=world.size,
+        count=count,
+        values=_Values(dtype, world.size, world.device),
+        received_like=torch.empty(0, dtype=dtype, device=world.device),
+    )
+    return EXCHANGES[operation](buffers)
 
-    def new(length: int) -> torch.Tensor:
-        return torch.empty(length, dtype=dtype, device=world.device)
 
-    def poison(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.fill_(255 if dtype == torch.uint8 else -1)
+@dataclass(frozen=True, kw_only=True)
+class _Buffers:
+    """What the exchanges of one rank are made of."""
 
-    name = f"rank {rank}, {operation} of {count} x {dtype_name}"
-    if operation in ("all_reduce", "reduce"):
-        mine, sums, buffer = values.summand(rank, range(count)), values.sums(range(count)), new(count)
-        everywhere = operation == "all_reduce"
-        receives = everywhere or rank == ROOT
-        return Exchange(
-            name=name,
-            call=(lambda: dist.all_reduce(buffer)) if everywhere else (lambda: dist.reduce(buffer, ROOT)),
-            fill=lambda: buffer.copy_(mine),
-            result=buffer if receives else None,
-            expected=sums if receives else None,
-            growth=n if everywhere else 1,
-            repeatable=everywhere,  # reduce leaves partial sums on ranks that are to receive nothing
-            most_calls=values.most_calls,
-        )
-    if operation == "broadcast":
-        sent, buffer = values.of(ROOT, range(count)), new(count)
-        return Exchange(
-            name=name,
-            call=lambda: dist.broadcast(buffer, ROOT),
-            fill=lambda: buffer.copy_(sent) if rank == ROOT else poison(buffer),
-            result=buffer,
-            expected=sent,
-        )
-    if operation in ("all_gather", "gather"):
-        sent, received = values.of(rank, range(part)), new(count)
-        everywhere = operation == "all_gather"
-        receives = everywhere or rank == ROOT
-        parts = list(received.chunk(n)) if rank == ROOT else None
-        return Exchange(
-            name=name,
-            call=(lambda: dist.all_gather_single(received, sent))
-            if everywhere
-            else (lambda: dist.gather(sent, parts, ROOT)),
-            fill=lambda: poison(received),
-            result=received if receives else None,
-            expected=torch.cat([values.of(other, range(part)) for other in range(n)]) if receives else None,
-        )
-    if operation == "scatter":
-        sent, received = values.of(ROOT, range(count)), new(part)
-        parts = list(sent.chunk(n)) if rank == ROOT else None
-        return Exchange(
-            name=name,
-            call=lambda: dist.scatter(received, parts, ROOT),
-            fill=lambda: poison(received),
-            result=received,
-            expected=values.of(ROOT, own),
-        )
-    if operation == "reduce_scatter":
-        sent, received = values.summand(rank, range(count)), new(part)
-        return Exchange(
-            name=name,
-            call=lambda: dist.reduce_scatter_single(received, sent),
-            fill=lambda: poison(received),
-            result=received,
-            expected=values.sums(own),
-        )
-    sent, received = values.of(rank, range(count)), new(count)
-    if operation == "all_to_all":
-        return Exchange(
-            name=name,
-            call=lambda: dist.all_to_all_single(received, sent),
-            fill=lambda: poison(received),
-            result=received,
-            expected=torch.cat([values.of(other, own) for other in range(n)]),
-        )
-    assert operation == "send_recv", operation
-    after, before = (rank + 1) % n, (rank - 1) % n
+    name: str
+    rank: int
+    ranks: int
+    count: int  # elements of the whole array
+    values: _Values
+    received_like: torch.Tensor  # of the dtype and on the device
+
+    @property
+    def part(self) -> range:
+        """A rank's part of the array, wherever it lies."""
+        return range(self.count // self.ranks)
+
+    @property
+    def whole(self) -> range:
+        return range(self.count)
+
+    @property
+    def own(self) -> range:
+        """This rank's part, where it lies in the whole."""
+        length = len(self.part)
+        return range(self.rank * length, (self.rank + 1) * length)
+
+    @property
+    def is_root(self) -> bool:
+        return self.rank == ROOT
+
+    def new(self, elements: range) -> torch.Tensor:
+        return self.received_like.new_empty(len(elements))
+
+
+def _poison(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.fill_(255 if tensor.dtype == torch.uint8 else -1)
+
+
+def _out_of_place(
+    buffers: _Buffers, call: Callable[[], object], received: torch.Tensor, expected: torch.Tensor | None
+) -> Exchange:
+    """What is sent stays as it is, so that any number of calls gives the same; None: this rank receives nothing."""
+    return Exchange(
+        name=buffers.name,
+        call=call,
+        fill=lambda: _poison(received),
+        result=None if expected is None else received,
+        expected=expected,
+    )
+
+
+def _all_reduce(buffers: _Buffers) -> Exchange:
+    mine, buffer = buffers.values.summand(buffers.rank, buffers.whole), buffers.new(buffers.whole)
+    return Exchange(
+        name=buffers.name,
+        call=lambda: dist.all_reduce(buffer),
+        fill=lambda: buffer.copy_(mine),
+        result=buffer,
+        expected=buffers.values.sums(buffers.whole),
+        growth=buffers.ranks,
+        most_calls=buffers.values.most_calls,
+    )
+
+
+def _reduce(buffers: _Buffers) -> Exchange:
+    mine, buffer = buffers.values.summand(buffers.rank, buffers.whole), buffers.new(buffers.whole)
+    return Exchange(
+        name=buffers.name,
+        call=lambda: dist.reduce(buffer, ROOT),
+        fill=lambda: buffer.copy_(mine),
+        result=buffer if buffers.is_root else None,
+        expected=buffers.values.sums(buffers.whole) if buffers.is_root else None,
+        repeatable=False,  # it leaves partial sums on ranks that are to receive nothing
+        most_calls=buffers.values.most_calls,
+    )
+
+
+def _broadcast(buffers: _Buffers) -> Exchange:
+    sent, buffer = buffers.values.of(ROOT, buffers.whole), buffers.new(buffers.whole)
+    return Exchange(
+        name=buffers.name,
+        call=lambda: dist.broadcast(buffer, ROOT),
+        fill=lambda: buffer.copy_(sent) if buffers.is_root else _poison(buffer),
+        result=buffer,
+        expected=sent,
+    )
+
+
+def _all_parts(buffers: _Buffers) -> torch.Tensor:
+    """The parts of all ranks, in their order."""
+    return torch.cat([buffers.values.of(rank, buffers.part) for rank in range(buffers.ranks)])
+
+
+def _all_gather(buffers: _Buffers) -> Exchange:
+    sent, received = buffers.values.of(buffers.rank, buffers.part), buffers.new(buffers.whole)
+    return _out_of_place(buffers, lambda: dist.all_gather_single(received, sent), received, _all_parts(buffers))
+
+
+def _gather(buffers: _Buffers) -> Exchange:
+    sent, received = buffers.values.of(buffers.rank, buffers.part), buffers.new(buffers.whole)
+    parts = list(received.chunk(buffers.ranks)) if buffers.is_root else None
+    expected = _all_parts(buffers) if buffers.is_root else None
+    return _out_of_place(buffers, lambda: dist.gather(sent, parts, ROOT), received, expected)
+
+
+def _scatter(buffers: _Buffers) -> Exchange:
+    sent, received = buffers.values.of(ROOT, buffers.whole), buffers.new(buffers.part)
+    parts = list(sent.chunk(buffers.ranks)) if buffers.is_root else None
+    expected = buffers.values.of(ROOT, buffers.own)
+    return _out_of_place(buffers, lambda: dist.scatter(received, parts, ROOT), received, expected)
+
+
+def _reduce_scatter(buffers: _Buffers) -> Exchange:
+    sent, received = buffers.values.summand(buffers.rank, buffers.whole), buffers.new(buffers.part)
+    expected = buffers.values.sums(buffers.own)
+    return _out_of_place(buffers, lambda: dist.reduce_scatter_single(received, sent), received, expected)
+
+
+def _all_to_all(buffers: _Buffers) -> Exchange:
+    sent, received = buffers.values.of(buffers.rank, buffers.whole), buffers.new(buffers.whole)
+    expected = torch.cat([buffers.values.of(rank, buffers.own) for rank in range(buffers.ranks)])
+    return _out_of_place(buffers, lambda: dist.all_to_all_single(received, sent), received, expected)
+
+
+def _send_recv(buffers: _Buffers) -> Exchange:
+    after, before = (buffers.rank + 1) % buffers.ranks, (buffers.rank - 1) % buffers.ranks
+    sent, received = buffers.values.of(buffers.rank, buffers.whole), buffers.new(buffers.whole)
 
     def send_and_receive() -> None:
         ends = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, received, before)]
         for work in dist.batch_isend_irecv(ends):
             work.wait()
 
-    return Exchange(
-        name=name,
-        call=send_and_receive,
-        fill=lambda: poison(received),
-        result=received,
-        expected=values.of(before, range(count)),
-    )
+    return _out_of_place(buffers, send_and_receive, received, buffers.values.of(before, buffers.whole))
+
+
+EXCHANGES: dict[str, Callable[[_Buffers], Exchange]] = {  # of the rows of OPERATIONS
+    "all_reduce": _all_reduce,
+    "reduce": _reduce,
+    "broadcast": _broadcast,
+    "all_gather": _all_gather,
+    "gather": _gather,
+    "scatter": _scatter,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "send_recv": _send_recv,
+}
 
 
 class _Values:
