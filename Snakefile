@@ -3,7 +3,7 @@
 #   snakemake --cores 2             everything: trials, tables, figures
 #   snakemake --cores 2 plan        what would be measured, and how long it can take at most
 #   snakemake --cores 2 -n          what would run now
-#   snakemake --cores 2 <name>      one experiment, or tables, figures, prepare, or any single file of results/
+#   snakemake --cores 2 <name>      one experiment, or tables, figures, collectives, prepare, or any single file of results/
 
 
 # the folder's own, or where it has none, as with `snakemake -s elsewhere/Snakefile`, the checkout's
@@ -21,9 +21,11 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/runs.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/largest.smk"
 include: "workflow/rules/trials.smk"
+include: "workflow/rules/collectives.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/targets.smk"
 

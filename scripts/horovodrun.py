@@ -15,11 +15,5 @@ NAMES = {
 }
 
 
-def train(argv: list[str]) -> None:
-    import train
-
-    train.main(argv)
-
-
 if __name__ == "__main__":
-    sys.exit(become_rank("Horovod's horovodrun", NAMES, train))
+    sys.exit(become_rank("Horovod's horovodrun", NAMES))

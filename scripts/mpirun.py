@@ -14,11 +14,5 @@ NAMES = {
 }
 
 
-def train(argv: list[str]) -> None:
-    import train
-
-    train.main(argv)
-
-
 if __name__ == "__main__":
-    sys.exit(become_rank("Open MPI's mpirun", NAMES, train))
+    sys.exit(become_rank("Open MPI's mpirun", NAMES))

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 from tabulate import tabulate
 
+from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials, upper_bound_device_hours
@@ -30,9 +31,11 @@ def main() -> int:
     source.add_argument("--config", type=json.loads, help="the configuration, as JSON")
     source.add_argument("file", type=Path, nargs="?", help="or a file, such as config.yaml")
     args = parser.parse_args()
+    source_name = str(args.file or "config")
     try:
-        config = args.config if args.file is None else yaml.safe_load(args.file.read_text())
-        plans = plan_trials(load_config(config, str(args.file or "config")))
+        data = args.config if args.file is None else yaml.safe_load(args.file.read_text())
+        config = load_config(data, source_name)
+        plans, collectives = plan_trials(config, source_name), plan_collectives(config, source_name)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
@@ -66,6 +69,10 @@ def main() -> int:
             f"time limit (timeout_s = {trials[0].timeout_s:g}){searches(trials)}. Retries, such as SLURM's with more time, "
             "come on top. Nothing was started.\n"
         )
+        if runs := collectives[name]:
+            places = ", ".join(f"{run.launcher}/{run.topology}" for run in runs)
+            points = len(runs[0].operations) * len(runs[0].dtypes) * len(runs[0].sizes)
+            print(f"Collectives, alone: {points} points of operation, dtype and size on each of {places}.\n")
     return 0
 
 

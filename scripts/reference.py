@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dpscale.collectives.operations import OPERATIONS, Operation
 from dpscale.config import Config
 from dpscale.figures import FIGURES
 from dpscale.launchers import LAUNCHERS
@@ -214,6 +215,15 @@ def launchers() -> str:
     return table(("name", "what it is"), [(f"`{name}`", first_paragraph(row.argv)) for name, row in LAUNCHERS.items()])
 
 
+def operations() -> str:
+    def factor(row: Operation) -> str:
+        known = {(1.0, 1.0): "1", (0.5, 0.75): "(n - 1) / n", (1.0, 1.5): "2 (n - 1) / n"}
+        return known[row.busbw_factor(2), row.busbw_factor(4)]
+
+    rows = [(f"`{name}`", row.summary, factor(row)) for name, row in OPERATIONS.items()]
+    return table(("operation", "what it does", "busbw / algbw on n ranks"), rows)
+
+
 def figures() -> str:
     rows = [
         (f"`{name}`", row.question, ", ".join(f"`{table}`" for table in row.tables)) for name, row in FIGURES.items()
@@ -232,6 +242,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "published-files": published_files,
     "launchers": launchers,
     "figures": figures,
+    "operations": operations,
     **{f"columns-{name}": lambda name=name: result_columns(name) for name in TABLES},  # type: ignore[misc]
 }
 

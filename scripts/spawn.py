@@ -16,15 +16,15 @@ from pathlib import Path
 
 from dpscale.attempt import STOP_SIGNALS, write_exit
 from dpscale.slurm import node_rank_of_this_step
+from dpscale.tasks import main_of
 
 
-def start_rank(local_rank: int, argv: list[str], environment: dict[str, str]) -> None:
-    """Become one rank: the launch environment, then train.py's main."""
+def start_rank(local_rank: int, command: list[str], environment: dict[str, str]) -> None:
+    """Become one rank: the launch environment, then the script's main."""
     rank = int(environment["GROUP_RANK"]) * int(environment["LOCAL_WORLD_SIZE"]) + local_rank
     os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(local_rank))
-    import train
-
-    train.main(argv)
+    script, *argv = command
+    main_of(script)(argv)
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
         parser.add_argument(flag, type=int, required=True)
     parser.add_argument("--node-rank", type=int, help="in a job step it is SLURM_NODEID")
     parser.add_argument("--master-addr", required=True)
-    parser.add_argument("command", nargs="+", help="train.py and its arguments")
+    parser.add_argument("command", nargs="+", help="train.py or another script of ranks, and its arguments")
     args = parser.parse_args()
     node_rank = node_rank_of_this_step() if args.node_rank is None else args.node_rank
     environment = {
@@ -43,17 +43,16 @@ def main() -> int:
         "MASTER_ADDR": args.master_addr,
         "MASTER_PORT": str(args.master_port),
     }
-    _, *argv = args.command
-    if any(argument.startswith("--checkpoints=") for argument in argv):
+    if any(argument.startswith("--checkpoints=") for argument in args.command):
         for number in STOP_SIGNALS:  # for the ranks, which save themselves and end: what started this sees to that
             signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
-        load_what_ranks_need()
+        load_what_ranks_need(args.command[0])
     from torch.multiprocessing.spawn import start_processes
 
     ranks = start_processes(
         start_rank,
-        args=(argv, environment),
+        args=(args.command, environment),
         nprocs=args.nproc_per_node,
         join=False,
         start_method="fork" if sys.platform == "linux" else "spawn",
@@ -84,14 +83,14 @@ def first_failure(ranks: list[BaseProcess]) -> int | None:
     )
 
 
-def load_what_ranks_need() -> None:
+def load_what_ranks_need(script: str) -> None:
     """Neither module starts a thread or asks for a device, so that forking after them is safe.
 
     The first optimiser and DDP import torch._dynamo: it would take each rank seconds, and all at once.
     """
     import torch._dynamo  # noqa: F401
 
-    import train  # noqa: F401
+    main_of(script)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
-"""One task of srun becomes one rank: SLURM's variables are turned into the launch environment, then train.py runs."""
+"""One task of srun becomes one rank: SLURM's variables are turned into the launch environment, then it runs its script."""
 
 from __future__ import annotations
 
 import argparse
 import os
 
+from dpscale.tasks import main_of
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--master-addr", required=True)
     parser.add_argument("--master-port", required=True)
-    parser.add_argument("command", nargs="+", help="train.py and its arguments")
+    parser.add_argument("command", nargs="+", help="train.py or another script of ranks, and its arguments")
     args = parser.parse_args()
     step = os.environ
     step.update(
@@ -22,9 +24,8 @@ def main() -> None:
         MASTER_ADDR=args.master_addr,
         MASTER_PORT=args.master_port,
     )
-    import train
-
-    train.main(args.command[1:])
+    script, *argv = args.command
+    main_of(script)(argv)
 
 
 if __name__ == "__main__":

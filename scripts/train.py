@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed
 
 from dpscale import checks, evaluation, measure, monitor
 from dpscale.attempt import RESUMABLE, die_with_parent, write_failure, write_stopped
@@ -24,11 +23,13 @@ from dpscale.record import STEPS, RankFacts, Record, Segment, write_steps
 from dpscale.slurm import node_name
 from dpscale.stopping import StopRequest
 from dpscale.strategies import STRATEGIES
+from dpscale.survey import survey
 from dpscale.training import Training
 from dpscale.trial import Trial
 from dpscale.workloads.loading import Loader, TrainingStream, open_loader
 from dpscale.workloads.prepared import staged
 from dpscale.world import World, launched_rank, process_group
+from dpscale.world import unmet_need as unmet_need_of_ranks
 
 
 def train(trial: Trial, data: Path, out: Path, world: World, checkpoints: Checkpoints | None) -> bool:
@@ -37,6 +38,9 @@ def train(trial: Trial, data: Path, out: Path, world: World, checkpoints: Checkp
     Returns:
         Whether the training came to its end. If it was asked to stop, it has saved itself.
     """
+    surveyed = survey(world, trial.ranks_per_node, trial.collective_timeout_s) if trial.nodes > 1 else None
+    for line in surveyed["slow"] if surveyed else ():
+        say(world, line)
     stream = TrainingStream(trial, data, world.rank, world.device)
     test = open_loader(trial, data, "test", world.device) if trial.evaluate else None
     checks.averages_gradients(trial, stream, world)
@@ -89,6 +93,7 @@ def train(trial: Trial, data: Path, out: Path, world: World, checkpoints: Checkp
         skipped_steps=training.skipped_steps,
         checkpoint_times_s=course.checkpoint_times_s,
         weights_max_difference=difference,
+        survey=surveyed,
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
     ).write(out)
     return True
@@ -198,24 +203,12 @@ def step_columns(parts_by_rank: list[list[Part]]) -> dict[str, list[Any]]:
 
 
 def unmet_need(trial: Trial) -> str | None:
-    """Why this trial can't run on this machine, or None.
-
-    Raises:
-        UserError: a CUDA trial where no CUDA device is visible at all: a wrong machine, not an unmet need.
-    """
-    if trial.device == "cuda":
-        visible = torch.cuda.device_count()
-        if visible == 0:
-            raise UserError(
-                f"{trial.id}: device: cuda, but no CUDA device is visible here (CUDA_VISIBLE_DEVICES="
-                f"{os.environ.get('CUDA_VISIBLE_DEVICES')!r}); run it where there are GPUs, or set device: cpu"
-            )
-        if visible < trial.devices_per_node:
-            return f"needs {trial.devices_per_node} CUDA devices per node: {visible} visible"
-        if trial.precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
-            return f"needs bf16 units: {torch.cuda.get_device_name()} has none"
-    if trial.backend == "mpi" and not torch.distributed.is_mpi_available():
-        return "needs a torch that was built with MPI: PyPI's is not"
+    """Why this trial can't run on this machine, or None."""
+    if need := unmet_need_of_ranks(trial):
+        return need
+    without_bf16 = trial.device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
+    if trial.precision == "bf16" and without_bf16:
+        return f"needs bf16 units: {torch.cuda.get_device_name()} has none"
     if trial.compile and trial.device == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
         return "torch.compile needs a C++ compiler: no g++ on this machine"
     return STRATEGIES[trial.base].needs(trial)

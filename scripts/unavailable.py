@@ -1,5 +1,5 @@
-"""Print the files of what is planned and could not run where it ran: records, and searches for a batch. `make reprobe`
-makes them again."""
+"""Print the files of what is planned and could not run where it ran: records, searches for a batch, times of collectives.
+`make reprobe` makes them again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import yaml
 from snakemake.utils import update_config
 
 from dpscale import largest
+from dpscale.collectives.planning import plan_collectives
+from dpscale.collectives.run import FILE, Result, Run
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
@@ -29,6 +31,13 @@ def unavailable(trial: Trial, results: Path) -> Iterator[Path]:
         yield record
 
 
+def unavailable_run(run: Run, results: Path) -> Iterator[Path]:
+    """The file of one run of collectives."""
+    path = results / run.folder / FILE
+    if path.is_file() and Result.read(path).status == "unavailable":
+        yield path
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path, nargs="+", help="config.yaml, and presets that go over it")
@@ -40,7 +49,10 @@ def main() -> int:
             update_config(data, yaml.safe_load(path.read_text()))
         config = load_config(data, source)
         trials = [trial for planned in plan_trials(config, source).values() for trial in planned]
-        for path in dict.fromkeys(path for trial in trials for path in unavailable(trial, Path(config.results_dir))):
+        runs = [run for planned in plan_collectives(config, source).values() for run in planned]
+        results = Path(config.results_dir)
+        found = [path for trial in trials for path in unavailable(trial, results)]
+        for path in dict.fromkeys([*found, *(path for run in runs for path in unavailable_run(run, results))]):
             print(path)
     except (UserError, OSError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)

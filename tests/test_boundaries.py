@@ -89,6 +89,8 @@ WITHOUT_TORCH = [
     "cluster",
     "typed",
     "errors",
+    "launched",
+    "launching",
     "trial",
     "schedule",
     "plan",
@@ -107,6 +109,10 @@ WITHOUT_TORCH = [
     "figures",
     "monitor",
     "environment",
+    "collectives.operations",
+    "collectives.settings",
+    "collectives.planning",
+    "collectives.run",
 ]
 READ_BY_SNAKEMAKE = [f"dpscale.{name}" for name in WITHOUT_TORCH] + sorted(
     name
@@ -135,7 +141,9 @@ READS_A_CLOCK = {
     "dpscale.monitor": "stamps its samples of the GPUs, on a thread of the launching process",
     "dpscale.attempt": "orders the failures of several ranks",
     "dpscale.history": "when an attempt at a trial began and ended",
-    "launch": "stamps the lines of the log, and when the launch began and ended",
+    "dpscale.launching": "stamps the lines of a launch's log",
+    "launch": "says when the launch began and ended",
+    "launch_collectives": "says when the launch began and ended",
 }
 
 
@@ -181,6 +189,8 @@ def test_no_strategy_knows_a_clock():
         ("plan", {"world", "record", "measure", "training", "tables"}),
         ("checks", {"measure", "record", "metrics"}),
         ("largest", {"config", "plan", "strategies", "launchers", "metrics", "world"}),
+        ("survey", {"strategies", "training", "record", "metrics", "collectives"}),
+        ("collectives", {"strategies", "training", "metrics", "statistics", "tables", "figures"}),
         ("code", {"config", "plan", "trial", "record", "strategies", "workloads"}),
     ],
 )
@@ -217,9 +227,8 @@ def test_no_module_of_the_library_imports_an_entry_point(name):
 
 
 @pytest.mark.parametrize("name", [path.stem for path in ENTRY_POINTS])
-def test_entry_points_import_each_other_only_to_become_a_rank(name):
-    others = {path.stem for path in ENTRY_POINTS if touches(name, path.stem)}
-    assert others == ({"train"} if name in ("spawn", "srun", "mpirun", "horovodrun") else set())
+def test_no_entry_point_imports_another(name):
+    assert not {path.stem for path in ENTRY_POINTS if touches(name, path.stem)}
 
 
 def test_imports_run_downward_only():
@@ -290,7 +299,9 @@ def test_a_trials_own_rows_are_in_its_code():
 RULES = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
 
 
-@pytest.mark.parametrize("rule", ["prepare_dataset", "collect", "trial", "largest_batch"])
+@pytest.mark.parametrize(
+    "rule", ["prepare_dataset", "collect", "trial", "largest_batch", "time_collectives", "collect_collectives"]
+)
 def test_every_rule_that_makes_something_carries_the_digest_of_its_code(rule):
     text = RULES.split(f"rule {rule}:")[1].split("\nrule ")[0]
     assert "code=" in text.split("params:")[1].split("shell:")[0]

@@ -31,9 +31,10 @@ from launching import (
 
 from dpscale import attempt
 from dpscale.environment import describe_machine
+from dpscale.launching import missing_program
 from dpscale.record import RECORD, Record
 from dpscale.trial import Trial
-from launch import environment_for, missing_program
+from launch import environment_for
 
 SOON_S = 30.0  # from a fault to the end of launch.py
 LAUNCHERS = pytest.mark.parametrize("launcher", ["spawn", "torchrun"])

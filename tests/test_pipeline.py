@@ -28,8 +28,10 @@ CELLS = {
     "data_parallel/spawn/1x2",
 }
 ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
-FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation", "differences"}
-TABLES = {"timings", "summary", "comparisons", "losses", "evaluations"}
+OF_TRIALS = {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation", "differences"}
+COLLECT = {"collect", "collect_collectives"}
+FIGURES = OF_TRIALS | {"bus_bandwidth", "collective_time"}
+TABLES = {"timings", "summary", "comparisons", "losses", "evaluations", "collectives"}
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +206,7 @@ def test_what_is_added_is_all_that_runs(checkout: Checkout, path: str, value: An
     again = checkout.dry_run()
     assert again.measured == {f"{cell}/r{repeat}" for cell in new for repeat in (0, 1)}
     assert again.jobs["collect"] == 1
-    assert again.figures == FIGURES
+    assert again.figures == OF_TRIALS
 
 
 def test_another_repeat_runs_alone(checkout: Checkout) -> None:
@@ -338,9 +340,10 @@ def test_commands_work_from_another_directory(elsewhere: Checkout, tmp_path: Pat
     ("target", "rules"),
     [
         ("prepare", {"prepare", "prepare_dataset"}),
-        ("tables", {"tables", "prepare_dataset", "trial", "collect"}),
-        ("figures", {"figures", "prepare_dataset", "trial", "collect", *(f"plot_{name}" for name in FIGURES)}),
-        ("small", {"small", "prepare_dataset", "trial", "collect", *(f"plot_{name}" for name in FIGURES)}),
+        ("tables", {"tables", "prepare_dataset", "trial", *COLLECT}),
+        ("figures", {"figures", "prepare_dataset", "trial", *COLLECT, *(f"plot_{name}" for name in FIGURES)}),
+        ("collectives", {"collectives", "collect_collectives", "plot_bus_bandwidth", "plot_collective_time"}),
+        ("small", {"small", "prepare_dataset", "trial", *COLLECT, *(f"plot_{name}" for name in FIGURES)}),
         ("results/small/figures/loss.png", {"prepare_dataset", "trial", "collect", "plot_loss"}),
         ("results/small/trials/single/spawn/1x1/r0/record.json", {"prepare_dataset", "trial"}),
     ],
@@ -393,7 +396,7 @@ def test_partial_shows_the_missing_as_missing_and_a_plain_run_completes(checkout
     checkout.results("small/trials/ddp/torchrun/1x2/r1/record.json").unlink()
     partial = checkout.run("--config", "partial=true")
     assert "trial" not in partial.jobs
-    assert partial.figures == FIGURES
+    assert partial.figures == OF_TRIALS
     summary = checkout.table("summary").set_index(["strategy", "launcher"])
     assert summary.loc["independent", "spawn"].status == "missing"
     assert summary.loc["independent", "spawn"].isna().epoch_time_s
@@ -404,7 +407,7 @@ def test_partial_shows_the_missing_as_missing_and_a_plain_run_completes(checkout
 
     whole_again = checkout.run()
     assert whole_again.measured == {*trials_of("independent"), "ddp/torchrun/1x2/r1"}
-    assert whole_again.figures == FIGURES
+    assert whole_again.figures == OF_TRIALS
     assert set(checkout.table("summary").status) == {"ok", "unavailable"}
     assert checkout.dry_run().jobs == {}
 

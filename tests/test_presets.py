@@ -12,6 +12,7 @@ from snakemake.utils import update_config
 
 from dpscale.config import load_config
 from dpscale.figures import FIGURES
+from dpscale.launching import missing_program
 from dpscale.plan import plan_trials
 from dpscale.record import Record
 from dpscale.strategies import STRATEGIES
@@ -20,12 +21,11 @@ from dpscale.trial import Trial
 from dpscale.workloads.arrays import write_prepared
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.settings import DatasetConfig
-from launch import missing_program
 
 FOLDER = ROOT / "workflow/experiments"
 PRESETS = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 REDUCED = {path.stem: path for path in sorted(FOLDER.glob("reduced/*.yaml"))}
-HAVE_NONE = {"every_strategy"}  # it takes minutes on two cores as it is
+HAVE_NONE = {"every_strategy", "every_collective"}  # they take minutes on two cores as they are
 
 
 def configuration(*files: Path) -> dict:

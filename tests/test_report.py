@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from pipeline import Checkout, whole_run
 
-FIGURES = ("comparison", "differences", "efficiency", "epoch_time", "evaluation", "loss", "speedup")
+FIGURES = (
+    "bus_bandwidth",
+    "collective_time",
+    "comparison",
+    "differences",
+    "efficiency",
+    "epoch_time",
+    "evaluation",
+    "loss",
+    "speedup",
+)
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

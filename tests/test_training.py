@@ -13,10 +13,10 @@ import pytest
 from launching import ADADELTA, SGD, TEST_SAMPLES, Trained, launch, measured, small_trial, trained, wait_until
 
 from dpscale.errors import UserError
+from dpscale.launching import missing_program
 from dpscale.record import Record
 from dpscale.strategies import STRATEGIES
 from dpscale.workloads.arrays import open_split
-from launch import missing_program
 
 STEPS = {"steps": 10, "warmup_steps": 0, "evaluate": False}
 GLOBAL_BATCH = 64

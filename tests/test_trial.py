@@ -12,7 +12,8 @@ from factories import a_trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpscale.trial import Options, Topology, Trial
+from dpscale.launched import Options, Topology
+from dpscale.trial import Trial
 
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5)),

@@ -201,6 +201,12 @@ def search_code(base: str, model: str, launcher: str) -> str:
     return digest_of(scripts, (row_module("dpscale.strategies", base), *rows), own_names)
 
 
+@cache
+def collectives_code(launcher: str) -> str:
+    """Digest of all code that times collectives under a launcher."""
+    return digest_of(("launch_collectives.py", f"{launcher}.py", "time_collectives.py"))
+
+
 def prepare_code(dataset: str) -> str:
     """Digest of the code that prepares one dataset."""
     return digest_of(("prepare.py",), *_code_of("dpscale.workloads.datasets", dataset))

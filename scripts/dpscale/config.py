@@ -19,8 +19,9 @@ from pydantic import (
 )
 
 from dpscale.cluster import ClusterConfig
+from dpscale.collectives.settings import CollectivesConfig
 from dpscale.errors import ConfigError
-from dpscale.typed import Count, Flag, Name, Number, Strict, describe
+from dpscale.typed import Count, Flag, Listed, Name, Number, Strict, describe
 from dpscale.workloads.datasets.settings import DatasetConfig
 
 Device = Literal["cpu", "cuda"]
@@ -34,6 +35,8 @@ RESERVED_NAMES = {
     "all",
     "bench",
     "collect",
+    "collect_collectives",
+    "collectives",
     "fetch_dataset",
     "figures",
     "largest_batch",
@@ -43,14 +46,9 @@ RESERVED_NAMES = {
     "records",
     "report",
     "tables",
+    "time_collectives",
     "trial",
 }
-
-
-def _each_once(values: list[str]) -> list[str]:
-    if repeated := sorted({value for value in values if values.count(value) > 1}):
-        raise ValueError(f"{', '.join(repeated)} listed more than once; keep one")
-    return values
 
 
 def _rising(values: list[float]) -> list[float]:
@@ -66,7 +64,6 @@ def _no_pattern(path: str) -> str:
     return path
 
 
-Listed = Annotated[list[str], Field(min_length=1), AfterValidator(_each_once)]
 Milestones = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1), AfterValidator(_rising)]
 Folder = Annotated[str, Field(min_length=1), AfterValidator(_no_pattern)]
 
@@ -200,6 +197,7 @@ class ExperimentConfig(Strict):
     evaluate: bool = Field(True, description="evaluate the whole test set after each epoch (or after the steps)")
     threads_per_rank: Count = Field(1, description="CPU threads of each rank, for every strategy and launcher alike")
     loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")
+    collectives: CollectivesConfig = Field(default_factory=CollectivesConfig)
     repeats: Count = Field(
         3, le=MOST_REPEATS, description="separate launches of each cell; from 6 on there is a 95 % interval"
     )

@@ -197,6 +197,7 @@ def warnings(record: Record) -> list[str]:
         )
     if (record.launch.get("slurm") or {}).get("shared"):
         found.append("shared nodes: other jobs may have run on them")
+    found += (record.survey or {}).get("slow", [])
     found += _of_its_search(record)
     others = others_cpu_percent(record)
     if others is not None and others > FLAG_OTHERS_ABOVE_PERCENT:

@@ -8,8 +8,8 @@ from typing import Any
 
 from dpscale import attempt, slurm
 from dpscale.errors import UserError
+from dpscale.launched import Launched
 from dpscale.launchers import LAUNCHERS, Placement
-from dpscale.trial import Trial
 
 _PER_MACHINE = "use " + " or ".join(name for name, row in LAUNCHERS.items() if row.on_each_machine)
 
@@ -23,12 +23,12 @@ class ByHand:
     master_port: int
 
 
-def needs_a_job(trial: Trial) -> bool:
+def needs_a_job(trial: Launched) -> bool:
     """Whether the trial spans nodes, or is started by srun."""
     return trial.nodes > 1 or trial.launcher == "srun"
 
 
-def place(trial: Trial, by_hand: ByHand | None, job: dict[str, Any] | None, number: int) -> Placement:
+def place(trial: Launched, by_hand: ByHand | None, job: dict[str, Any] | None, number: int) -> Placement:
     """The placement of the attempt of that number, from 1.
 
     Raises:
@@ -48,7 +48,7 @@ def place(trial: Trial, by_hand: ByHand | None, job: dict[str, Any] | None, numb
     return _placement(trial, run_id=run_id, node_rank=0, master_addr="127.0.0.1", master_port=attempt.free_port())
 
 
-def _by_hand(trial: Trial, by_hand: ByHand) -> Placement:
+def _by_hand(trial: Launched, by_hand: ByHand) -> Placement:
     if not 0 <= by_hand.node_rank < trial.nodes:
         raise UserError(f"--node-rank={by_hand.node_rank}: with {trial.nodes} nodes it is 0 to {trial.nodes - 1}")
     address = slurm.address_of(by_hand.master_addr)
@@ -59,7 +59,7 @@ def _by_hand(trial: Trial, by_hand: ByHand) -> Placement:
     )
 
 
-def _in_job(trial: Trial, job: dict[str, Any] | None, number: int) -> Placement:
+def _in_job(trial: Launched, job: dict[str, Any] | None, number: int) -> Placement:
     if job is None:
         raise UserError(
             f"needs {trial.nodes} nodes of a SLURM job: use snakemake --profile slurm"
@@ -85,7 +85,7 @@ def _in_job(trial: Trial, job: dict[str, Any] | None, number: int) -> Placement:
     )
 
 
-def _placement(trial: Trial, **where: Any) -> Placement:
+def _placement(trial: Launched, **where: Any) -> Placement:
     return Placement(
         nodes=trial.nodes, ranks_per_node=trial.ranks_per_node, container=slurm.container_setting(), **where
     )

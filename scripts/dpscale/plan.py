@@ -15,11 +15,12 @@ from typing import Any
 from dpscale.code import own_sources
 from dpscale.config import Config, ExperimentConfig, StrategyConfig, WorkloadConfig
 from dpscale.errors import ConfigError, UserError, suggest
+from dpscale.launched import Topology
 from dpscale.launchers import LAUNCHERS
 from dpscale.own import is_own, is_well_formed
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Asked, Strategy
-from dpscale.trial import LARGEST, PLACEBO, Topology, Trial
+from dpscale.trial import LARGEST, PLACEBO, Trial
 from dpscale.typed import NAME, Strict, validated
 from dpscale.workloads.datasets import DATASETS, row_name
 from dpscale.workloads.datasets.base import Dataset

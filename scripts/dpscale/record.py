@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # 2: trials with compile and channels_last; compile time and skipped steps
 # 3: evaluations count predictions, of which a sequence of tokens has many; trials whose batch a search found
 # 4: right answers among the five likeliest; the learning rate of each segment
-# 5: attempts, and times of checkpoints
+# 5: attempts, and times of checkpoints; the survey of nodes before a trial that spans several
 FORMAT_VERSION = 5
 RECORD, STEPS = "record.json", "steps.parquet"
 
@@ -94,6 +94,7 @@ class Record:
     skipped_steps: int | None = None  # by rank 0's gradient scaler, as gradients were not finite; null without one
     checkpoint_times_s: list[float] = field(default_factory=list)  # the slowest rank's, of each; in no other time
     weights_max_difference: float | None = None  # between ranks, after training; null if they exchange nothing
+    survey: dict[str, Any] | None = None  # of all nodes before the training; null on one node
     steps_sha256: str | None = None
 
     def __post_init__(self) -> None:

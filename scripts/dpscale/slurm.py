@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpscale.attempt import LOWEST_PORT, ephemeral_ports_begin
 from dpscale.errors import UserError
-from dpscale.trial import Trial
+from dpscale.launched import Launched
 
 if TYPE_CHECKING:  # the config's types take a while to import, and most launches don't need them
     from dpscale.cluster import ClusterConfig
@@ -26,25 +26,25 @@ GROW_WITH_ATTEMPTS = {"runtime"}  # resources of which the second attempt gets t
 PORTS_PER_JOB = 4  # neighbouring job ids don't share one, whatever their attempts
 
 
-def resources(trial: Trial, cluster: ClusterConfig) -> dict[str, Any]:
+def resources(launched: Launched, cluster: ClusterConfig) -> dict[str, Any]:
     """What the snakemake-executor-plugin-slurm is to ask for at the first attempt; None leaves a resource out.
 
     On several nodes `mpi` keeps the plugin from wrapping the job in an srun of one task, which would leave it on one
     node; it demands tasks > 1. GPUs are asked for per node with gres: --gpus=8 -N2 may be placed 7 + 1.
     """
-    several = trial.nodes > 1
+    several = launched.nodes > 1
     extra = "--ntasks-per-node=1" + (" --exclusive" if cluster.exclusive else "")
     return {
-        "nodes": trial.nodes,
+        "nodes": launched.nodes,
         "mpi": "srun" if several else None,
-        "tasks": trial.nodes if several else None,
+        "tasks": launched.nodes if several else None,
         "tasks_per_gpu": 0,
-        "gres": gres_per_node(trial, cluster),
-        "cpus_per_task": cores_per_rank(trial, cluster) * trial.ranks_per_node,
-        "runtime": minutes(trial.timeout_s),
+        "gres": gres_per_node(launched, cluster),
+        "cpus_per_task": cores_per_rank(launched, cluster) * launched.ranks_per_node,
+        "runtime": minutes(launched.timeout_s),
         "slurm_extra": extra,
         # not SLURM's: the trial's own limits ride here, since changed resources re-run nothing
-        "limits": shlex.join(trial.limit_args()),
+        "limits": shlex.join(launched.limit_args()),
     }
 
 
@@ -66,12 +66,12 @@ def container_setting() -> str | None:
     return found
 
 
-def cores_per_rank(trial: Trial, cluster: ClusterConfig) -> int:
-    return cluster.cores_per_rank or trial.threads_per_rank + trial.loader_workers
+def cores_per_rank(launched: Launched, cluster: ClusterConfig) -> int:
+    return cluster.cores_per_rank or launched.cores_per_rank
 
 
-def gres_per_node(trial: Trial, cluster: ClusterConfig) -> str | None:
-    return f"{cluster.gres}:{trial.devices_per_node}" if trial.device == "cuda" else None
+def gres_per_node(launched: Launched, cluster: ClusterConfig) -> str | None:
+    return f"{cluster.gres}:{launched.devices_per_node}" if launched.device == "cuda" else None
 
 
 def node_rank_of_this_step() -> int:

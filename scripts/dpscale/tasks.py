@@ -1,8 +1,9 @@
-"""One task of a launcher that knows nothing of us becomes one rank: its place from the launcher's own variables."""
+"""How a process becomes a rank: the script that it runs, and its place where only the launcher's own variables say it."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -12,8 +13,14 @@ from dpscale.attempt import watch_rank, write_failure
 from dpscale.errors import UserError
 
 
-def become_rank(launcher: str, names: Mapping[str, str], train: Callable[[list[str]], None]) -> int:
-    """Run `train` as the rank that this task is, and return the exit code of the task.
+def main_of(script: str) -> Callable[[list[str]], object]:
+    """`main` of an entry point of ours that ranks run, as train.py. A rule's code names it, since no import does."""
+    found: Callable[[list[str]], object] = importlib.import_module(Path(script).stem).main
+    return found
+
+
+def become_rank(launcher: str, names: Mapping[str, str]) -> int:
+    """Run the script as the rank that this task is, and return the exit code of the task.
 
     Args:
         names: variable of the launch environment -> the launcher's; without GROUP_RANK, ranks are placed node by node.
@@ -21,7 +28,7 @@ def become_rank(launcher: str, names: Mapping[str, str], train: Callable[[list[s
     parser = argparse.ArgumentParser(description=f"One task of {launcher} becomes one rank.")
     parser.add_argument("--master-addr", required=True)
     parser.add_argument("--master-port", required=True)
-    parser.add_argument("command", nargs="+", help="train.py and its arguments")
+    parser.add_argument("command", nargs="+", help="train.py or another script of ranks, and its arguments")
     args = parser.parse_args()
     drafts = Path(os.environ["DPSCALE_DRAFTS"])
     try:
@@ -31,7 +38,8 @@ def become_rank(launcher: str, names: Mapping[str, str], train: Callable[[list[s
         print(error, file=sys.stderr)
         return 1
     os.environ.update(place, MASTER_ADDR=args.master_addr, MASTER_PORT=args.master_port)
-    return watch_rank(lambda: train(args.command[1:]), drafts, int(place["RANK"]))
+    script, *argv = args.command
+    return watch_rank(lambda: main_of(script)(argv), drafts, int(place["RANK"]))
 
 
 def place_of_task(launcher: str, names: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:

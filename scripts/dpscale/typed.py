@@ -6,6 +6,7 @@ import re
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -36,6 +37,13 @@ def _flag(value: Any) -> Any:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
+def each_once(values: list[str]) -> list[str]:
+    if repeated := sorted({value for value in values if values.count(value) > 1}):
+        raise ValueError(f"{', '.join(repeated)} listed more than once; keep one")
+    return values
+
+
+Listed = Annotated[list[str], Field(min_length=1), AfterValidator(each_once)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 NAME = r"^[a-z][a-z0-9_]+$"

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from dpscale.errors import UserError, suggest
+from dpscale.launched import Launched
 from dpscale.launchers import CONTRACT
-from dpscale.trial import Trial
 
 LOOPBACK = ("127.0.0.1", "::1")
 
@@ -88,6 +88,26 @@ def launched_rank() -> int:
     return int(os.environ["RANK"])
 
 
+def unmet_need(launched: Launched) -> str | None:
+    """Why ranks can't do this on this machine, whatever they are to run, or None.
+
+    Raises:
+        UserError: CUDA is asked for where no CUDA device is visible at all: a wrong machine, not an unmet need.
+    """
+    if launched.device == "cuda":
+        visible = torch.cuda.device_count()
+        if visible == 0:
+            raise UserError(
+                f"{launched.id}: device: cuda, but no CUDA device is visible here (CUDA_VISIBLE_DEVICES="
+                f"{os.environ.get('CUDA_VISIBLE_DEVICES')!r}); run it where there are GPUs, or set device: cpu"
+            )
+        if visible < launched.devices_per_node:
+            return f"needs {launched.devices_per_node} CUDA devices per node: {visible} visible"
+    if launched.backend == "mpi" and not dist.is_mpi_available():
+        return "needs a torch that was built with MPI: PyPI's is not"
+    return None
+
+
 def meeting_store(host: str, port: int, ranks: int, serves: bool, timeout: timedelta, **extra: bool) -> TCPStore:
     """The store that ranks meet at, on a loopback address if that is the one given: torch alone would open the port on
     every network of this machine. The arguments are those of TCPStore.
@@ -100,7 +120,7 @@ def meeting_store(host: str, port: int, ranks: int, serves: bool, timeout: timed
 
 
 @contextmanager
-def process_group(trial: Trial) -> Iterator[World]:
+def process_group(trial: Launched) -> Iterator[World]:
     """Join the trial's process group for the duration of the block.
 
     Raises:

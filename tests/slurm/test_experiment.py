@@ -13,6 +13,7 @@ import pytest
 from pipeline import Checkout, small_config, small_experiment
 
 from dpscale.attempt import free_port
+from dpscale.collectives.run import Result
 from dpscale.record import Record
 from slurm.cluster import NODES, Cluster
 from slurm.conftest import ClusterCheckout
@@ -162,3 +163,25 @@ def test_the_prelude_runs_before_a_trial(checkout: Callable[..., ClusterCheckout
     )
     small.run("results/small/trials/single/spawn/1x1/r0/record.json")
     assert "loaded" in (tmp_path / "modules").read_text()
+
+
+@pytest.mark.parametrize("launcher", ["spawn", "srun"])
+def test_collectives_are_timed_over_two_nodes(checkout: Callable[..., ClusterCheckout], launcher: str) -> None:
+    small = checkout(
+        strategies={"ddp": None},
+        collectives={
+            "operations": ["all_reduce", "all_to_all"],
+            "sizes": "4KiB..16KiB",
+            "blocks": 10,
+            "seconds_per_size": 0.1,
+            "launchers": [launcher],
+            "topologies": ["2x2"],
+        },
+    )
+    small.run("results/small/tables/collectives.csv")
+    result = Result.read(small.copy.results(f"small/collectives/{launcher}/2x2/collectives.json"))
+    assert [machine["node"] for machine in result.nodes] == result.launch["slurm"]["nodes"]
+    assert len(result.nodes) == 2
+    assert len(result.copy_GB_per_s) == 4
+    assert all(point.checked > 0 for point in result.points)
+    assert small.leftovers() == []

@@ -12,7 +12,9 @@ from snakemake.exceptions import WorkflowError
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
 from dpscale import largest, own, slurm
-from dpscale.code import digest_of, prepare_code, search_code, trial_code
+from dpscale.code import collectives_code, digest_of, prepare_code, search_code, trial_code
+from dpscale.collectives import run as collectives
+from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
 from dpscale.environment import prefer_this_python
 from dpscale.errors import ConfigError
@@ -20,7 +22,7 @@ from dpscale.figures import FIGURES, FORMATS
 from dpscale.order import measuring_order
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import RECORD, STEPS
-from dpscale.tables.schema import TABLES
+from dpscale.tables.schema import MADE_APART, TABLES
 from dpscale.trial import LARGEST
 from dpscale.workloads.datasets import DATASETS, is_fetched, row_name
 from dpscale.workloads.datasets.base import RECEIPT
@@ -35,6 +37,7 @@ os.environ[own.FOLDERS] = os.pathsep.join(dict.fromkeys(reversed(_beside)))
 try:
     CONFIG = load_config(config, CONFIG_SOURCE)
     PLANS = plan_trials(CONFIG, CONFIG_SOURCE)
+    COLLECTIVES = plan_collectives(CONFIG, CONFIG_SOURCE)
     find_own_code(CONFIG, CONFIG_SOURCE)
 except ConfigError as error:
     raise WorkflowError(str(error))
@@ -51,6 +54,7 @@ ENVIRONMENT = str(Path(workflow.basedir, "envs", "dpscale.yaml"))
 RESULTS, DATA = CONFIG.results_dir, CONFIG.data_dir
 DOWNLOADS = f"{DATA}/downloads"
 TRIALS = {str(trial.folder): trial for trials in PLANS.values() for trial in trials}
+LAUNCHED = [*TRIALS.values(), *(run for runs in COLLECTIVES.values() for run in runs)]
 TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
 SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
@@ -69,8 +73,8 @@ def one_of(names):
 wildcard_constraints:
     experiment=one_of(PLANS),
     strategy=one_of(trial.strategy for trial in TRIALS.values()),
-    launcher=one_of(trial.launcher for trial in TRIALS.values()),
-    topology=one_of(trial.topology for trial in TRIALS.values()),
+    launcher=one_of(launched.launcher for launched in LAUNCHED),
+    topology=one_of(launched.topology for launched in LAUNCHED),
     repeat=r"\d+",
 
 

@@ -4,7 +4,7 @@ rule collect:
         records_of,
         script=ancient(f"{SCRIPTS}/collect.py"),
     output:
-        [TABLE_FILES.replace("{table}", table) for table in TABLES],
+        [TABLE_FILES.replace("{table}", table) for table in TABLES if table not in MADE_APART],
     log:
         f"{RESULTS}/{{experiment}}/logs/collect.log",
     localrule: True

@@ -8,6 +8,12 @@ rule figures:
         expand(FIGURE_FILES, experiment=PLANS, figure=FIGURES, format=FORMATS),
 
 
+rule collectives:
+    input:
+        expand(TABLE_FILES, experiment=PLANS, table="collectives"),
+        expand(FIGURE_FILES, experiment=PLANS, figure=COLLECTIVE_FIGURES, format=FORMATS),
+
+
 rule prepare:
     input:
         [manifest_of(dataset) for dataset in sorted({trial.dataset for trial in TRIALS.values()})],

@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
+from dpscale.figures.collectives import bus_bandwidth, collective_time
 from dpscale.figures.comparison import comparison
 from dpscale.figures.differences import differences
 from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
@@ -33,6 +34,10 @@ FIGURES: dict[str, FigureRow] = {
     ),
     "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=loss),
     "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=evaluation),
+    "bus_bandwidth": FigureRow(question="How much do collectives carry?", tables=("collectives",), draw=bus_bandwidth),
+    "collective_time": FigureRow(
+        question="How long does a collective take?", tables=("collectives",), draw=collective_time
+    ),
 }
 
 

@@ -146,10 +146,15 @@ def foot(
         names = ", ".join(cell_name(cell) for cell in cells.itertuples())
         text = cells.warnings.iloc[0] if cells.warnings.nunique() == 1 else f"{kind} (more in summary.csv)"
         lines.append(f"Warning: {text}: {shorten(names, 110, placeholder=' ...')}")
+    write_foot(figure, lines, settings, "summary.csv")
+
+
+def write_foot(figure: Figure, lines: Sequence[str], settings: FigureConfig, table: str) -> None:
+    """Lines of text below the axes, for which the figure grows; `table` has those that there is no room for."""
     letters = int(settings.width_mm / MM_PER_INCH * 72 / (0.58 * (settings.font_size_pt - 2)))  # that fit on a line
-    shown = lines[:FOOT_LINES]
+    shown = [*lines[:FOOT_LINES]]
     if len(lines) > FOOT_LINES:
-        shown.append(f"... and {len(lines) - FOOT_LINES} more: see summary.csv")
+        shown.append(f"... and {len(lines) - FOOT_LINES} more: see {table}")
     text = "\n".join(fill(line, letters) for line in shown)
     line_height = 1.2 * (settings.font_size_pt - 2) / 72  # inches, as the figure's
     figure.set_figheight(figure.get_figheight() + line_height * max(0, text.count("\n") + 1 - ROOM_LINES))

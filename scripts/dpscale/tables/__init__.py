@@ -63,16 +63,25 @@ def refuse_foreign_records(measured: Sequence[Measured]) -> None:
 
 
 def refuse_mixed_machines(records: Sequence[Record]) -> None:
-    """Raises UserError: names the first fact in which the machines or their software differ, within a trial or between."""
+    refuse_mixed([(record.trial.id, [record.environment, *record.nodes]) for record in records], "trial")
+
+
+def refuse_mixed(measured: Sequence[tuple[str, list[dict[str, Any]]]], rule: str) -> None:
+    """Raises UserError: names the first fact in which the machines or their software differ, within a launch or between.
+
+    Args:
+        measured: (id, machines) of each launch.
+        rule: that measures them again.
+    """
     for fact in CLASS_FACTS:
         values: dict[Any, str] = {}
-        for record in records:
-            for machine in [record.environment, *record.nodes]:
+        for launch, machines in measured:
+            for machine in machines:
                 if fact in machine:
-                    values.setdefault(machine[fact], f"{record.trial.id} on {machine['node']}")
+                    values.setdefault(machine[fact], f"{launch} on {machine['node']}")
         if len(values) > 1:
             (first, one), (second, other), *_ = values.items()
             raise UserError(
                 f"records of different machines or software don't make one table: {fact} is {first!r} in {one} and "
-                f"{second!r} in {other}; measure them again (snakemake --forcerun trial), or set mixed_nodes: true"
+                f"{second!r} in {other}; measure them again (snakemake --forcerun {rule}), or set mixed_nodes: true"
             )

@@ -158,16 +158,47 @@ COMPARISONS = {
     "repeats_needed": "launches of each from which on a difference could be shown at all",
     "differs_in": "what else the two differ in",
 }
+RUN = ["experiment", "launcher", "nodes", "devices_per_node", "devices", "device", "threads_per_rank"]
+COLLECTIVES = {
+    **{name: IDENTITY[name] for name in RUN},
+    "world_size": "ranks that take part",
+    "backend": "of torch.distributed",
+    "operation": "which collective",
+    "dtype": "of the array that is exchanged",
+    "size_bytes": "S, in bytes: of the whole array, as nccl-tests counts it",
+    "status": STATUS["status"],
+    "reason": STATUS["reason"],
+    "time_s": "median over blocks of the slowest rank's time of one call, in s",
+    "time_s_low": "lower end of time_s",
+    "time_s_high": "upper end of time_s",
+    "time_p99_s": "99th percentile of the same, in s; empty with fewer than 100 blocks",
+    "algbw_GB_per_s": "algorithm bandwidth, S / time_s, in decimal GB/s",
+    "algbw_GB_per_s_low": "lower end of algbw_GB_per_s",
+    "algbw_GB_per_s_high": "upper end of algbw_GB_per_s",
+    "busbw_GB_per_s": "bus bandwidth: algbw_GB_per_s times nccl-tests' factor of the operation",
+    "busbw_GB_per_s_low": "lower end of busbw_GB_per_s",
+    "busbw_GB_per_s_high": "upper end of busbw_GB_per_s",
+    "spread": "what low and high are: a 95 % interval from 6 blocks on, else the range",
+    "copy_GB_per_s": "what the slowest rank copies within its device's memory per second while all do, in decimal GB/s",
+    "blocks": "values: each is the time of a block of calls over their number",
+    "calls_per_block": "calls of one block",
+    "checked": "results whose values were compared with what they must be, over all ranks",
+    "started_at": "UTC time of the launch",
+    "warnings": "what to know before trusting this row",
+}
 TABLES = {
     "timings": TIMINGS,
     "summary": SUMMARY,
     "comparisons": COMPARISONS,
     "losses": LOSSES,
     "evaluations": EVALUATIONS,
+    "collectives": COLLECTIVES,
 }
+MADE_APART = {"collectives"}  # not from the records of trials
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
 TEXTS |= {"spread", "speedup_spread", "base_cell", "placebo_of", "other", "verdict", "differs_in"}
+TEXTS |= {"backend", "operation", "dtype"}
 
 
 def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -1,0 +1,78 @@
+"""Time one launcher and topology's collectives: start ranks, watch them, and commit the result when all ended well.
+
+This is what the `time_collectives` rule runs; started by hand, it measures the same in the same way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from dpscale import attempt, launching
+from dpscale.code import SCRIPTS, collectives_code, digest_of
+from dpscale.collectives.run import FILE, TIMES, Result, Run, write_times
+from dpscale.environment import describe_machine
+
+
+def measure(run: Run, args: argparse.Namespace, log: launching.Log) -> str:
+    """One run, measured into `folder`; returns a line that says how it went.
+
+    Raises:
+        UserError: it failed; the text names the first failing rank and its error or signal.
+    """
+    attempt.adopt_orphans()
+    folder, job = args.folder.absolute(), launching.job_of(run)
+    by_hand = launching.by_hand_of(args)
+    first_node = by_hand is None or by_hand.node_rank == 0
+    with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
+        launch: dict[str, Any] = {
+            "command": [sys.executable, *sys.argv],
+            "started_at": datetime.now(timezone.utc).isoformat(),
+            "code": collectives_code(run.launcher),
+            "slurm": job,
+        }
+        if reason := launching.missing_program(run):
+            digest, environment = write_times(drafts / TIMES, {}), describe_machine("cpu")
+            draft = Result(run=run, status="unavailable", reason=reason, environment=environment, times_sha256=digest)
+        else:
+            command = [str(SCRIPTS / "time_collectives.py"), f"--out={drafts}", *run.to_args()]
+
+            def start(argv: list[str]) -> int:
+                return launching.run_ranks(argv, launching.environment_for(run, drafts), run.timeout_s, drafts, log)
+
+            launching.run_attempts(run, by_hand, job, drafts, command, (str(drafts),), start, log)
+            if not first_node:
+                return "ok: node 0 has the result"
+            draft = Result.read(drafts / FILE)
+        launch["ended_at"] = datetime.now(timezone.utc).isoformat()
+        commit(draft, launch, drafts, folder)
+    return "ok" if draft.status == "ok" else f"{draft.status}: {draft.reason}"
+
+
+def commit(draft: Result, launch: dict[str, Any], drafts: Path, folder: Path) -> None:
+    """Complete the draft with what only this process knows, and put both files under their final names."""
+    environment = {
+        **draft.environment,
+        "code_digest": digest_of(("time_collectives.py",)),
+        "commit": launching.commit_of_this_checkout(),
+    }
+    (drafts / TIMES).rename(folder / TIMES)
+    replace(draft, launch=launch, environment=environment).write(folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    launching.add_arguments(parser)
+    Run.add_arguments(parser)
+    args = parser.parse_args()
+    run = Run.from_args(args)
+    log = launching.Log(args.log)
+    return launching.to_its_end(run, lambda: measure(run, args, log), args, log)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

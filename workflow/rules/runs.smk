@@ -1,0 +1,48 @@
+"""Runs that time collectives: their plan, and what their rules share."""
+
+from dataclasses import asdict
+
+RUNS = {str(run.folder): run for runs in COLLECTIVES.values() for run in runs}
+RUN = "{experiment}/collectives/{launcher}/{topology}"
+ASKED_FOR_RUNS = {folder: slurm.resources(run, CONFIG.cluster) for folder, run in RUNS.items()}
+COLLECTIVE_FIGURES = [name for name, row in FIGURES.items() if "collectives" in row.tables]
+
+
+def run_of(wildcards):
+    """The planned run of a path; Snakemake shows the error beside the path that was asked for."""
+    folder = RUN.format(**wildcards)
+    if folder not in RUNS:
+        raise WorkflowError(f"{folder} is not planned: see collectives of that experiment")
+    return RUNS[folder]
+
+
+def run_asks_for(resource):
+    """A resource of a run's SLURM job, as a function of its wildcards and attempt."""
+
+    def asked_for(wildcards, attempt):
+        value = ASKED_FOR_RUNS[str(run_of(wildcards).folder)][resource]
+        return value * attempt if resource in slurm.GROW_WITH_ATTEMPTS else value
+
+    return asked_for
+
+
+def runs_of(wildcards):
+    """The runs of an experiment, as JSON."""
+    return json.dumps([asdict(run) for run in COLLECTIVES[wildcards.experiment]])
+
+
+def results_of(wildcards):
+    """The results that the table is made from; with partial=true none is asked for: what is there is taken."""
+    return (
+        []
+        if CONFIG.partial
+        else [f"{RESULTS}/{run.folder}/{collectives.FILE}" for run in COLLECTIVES[wildcards.experiment]]
+    )
+
+
+def results_that_exist(wildcards):
+    """With partial=true: which results there are, and when they were written, so that the table follows them."""
+    if not CONFIG.partial:
+        return None
+    paths = [Path(RESULTS, run.folder, collectives.FILE) for run in COLLECTIVES[wildcards.experiment]]
+    return {str(path): path.stat().st_mtime_ns for path in paths if path.exists()}
