@@ -11,7 +11,7 @@ from dpscale.code import trial_code
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
-from dpscale.record import RECORD, Record, read_steps, write_atomically
+from dpscale.record import RECORD, Record, read_samples, read_steps, write_atomically
 from dpscale.tables import make_tables
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
@@ -57,7 +57,12 @@ def main() -> int:
         config = load_config(args.config)
         trials = plan_trials(config)[args.experiment]
         found = [measured(trial, args.results, args.partial) for trial in trials]
-        tables = make_tables(found, config.experiments[args.experiment].mixed_nodes)
+        samples = {
+            record.trial.id: read_samples(args.results / trial.folder / RECORD).to_pandas()
+            for trial, record, _ in found
+            if record is not None and record.status == "ok"
+        }
+        tables = make_tables(found, config.experiments[args.experiment].mixed_nodes, samples)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

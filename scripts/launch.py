@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,9 +26,9 @@ from dpscale.environment import describe_machine, prefer_this_python
 from dpscale.errors import UserError
 from dpscale.largest import with_its_batch
 from dpscale.launchers import CONTRACT, LAUNCHERS
-from dpscale.monitor import GpuSampler
+from dpscale.phases import LAUNCHED
 from dpscale.placement import ByHand, needs_a_job, place
-from dpscale.record import RECORD, STEPS, Record
+from dpscale.record import MONITOR, RECORD, STEPS, Record
 from dpscale.trial import Trial
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -72,6 +71,7 @@ def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PYTHONUNBUFFERED": "1",
         "DPSCALE_DRAFTS": str(drafts),
+        LAUNCHED: str(time.time_ns()),
         own.FOLDERS: os.pathsep.join(map(str, own.search_folders())),  # ranks may start in another folder
     }
     if trial.compile:  # each launch compiles anew, or the second would find what the first has left
@@ -177,10 +177,8 @@ def run_ranks(command: list[str], environment: dict[str, str], timeout_s: float,
     return exitcode
 
 
-def run_attempts(
-    trial: Trial, args: argparse.Namespace, job: dict[str, Any] | None, drafts: Path, log: Log
-) -> tuple[int, GpuSampler | None]:
-    """Start the trial's ranks until they end well; returns the number of attempts, and the last one's sampler.
+def run_attempts(trial: Trial, args: argparse.Namespace, job: dict[str, Any] | None, drafts: Path, log: Log) -> int:
+    """Start the trial's ranks until they end well; returns the number of attempts.
 
     Raises:
         UserError: they failed, by something else than a port that somebody took.
@@ -196,11 +194,9 @@ def run_attempts(
         number += 1
         placement = replace(place(trial, by_hand_of(args), job, number), binds=seen_in_container)
         command = LAUNCHERS[trial.launcher].argv(train, placement)
-        sampling: AbstractContextManager[GpuSampler | None] = GpuSampler() if trial.device == "cuda" else nullcontext()
-        with sampling as sampler:
-            exitcode = run_ranks(command, environment_for(trial, drafts), trial.timeout_s, log)
+        exitcode = run_ranks(command, environment_for(trial, drafts), trial.timeout_s, log)
         if exitcode == 0:
-            return number, sampler
+            return number
         can_retry = number < ATTEMPTS and args.node_rank is None  # by hand the other machines know one port
         if not (can_retry and attempt.address_was_taken(drafts, placement.master_port)):
             raise attempt.failure_of(drafts, exitcode)
@@ -223,11 +219,11 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
     with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
         code = trial_code(trial.base, trial.model, trial.launcher)  # refuses a model of one's own that is not there
         started = datetime.now(timezone.utc)
-        attempts, sampler = 0, None
+        attempts = 0
         if reason := missing_program(trial):
             Record.write_unavailable(trial, reason, describe_machine("cpu"), drafts)
         else:
-            attempts, sampler = run_attempts(trial, args, job, drafts, log)
+            attempts = run_attempts(trial, args, job, drafts, log)
         launch = {
             "command": [sys.executable, *sys.argv],
             "started_at": started.isoformat(),
@@ -239,19 +235,15 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
         }
         if not first_node:
             return "ok: node 0 has the record"
-        return commit(Record.read(drafts / RECORD), launch, sampler, drafts, folder)
+        return commit(Record.read(drafts / RECORD), launch, drafts, folder)
 
 
-def commit(draft: Record, launch: dict, sampler: GpuSampler | None, drafts: Path, folder: Path) -> str:
-    """Complete the draft with what only this process knows, and put both files under their final names."""
-    ranks = draft.ranks
-    if sampler is not None:
-        windows = [window for segment in draft.timed_segments for window in segment.windows_s]
-        utilization = sampler.mean_utilization(windows)
-        ranks = [replace(facts, gpu_utilization_percent=mean_of(facts.device_uuids, utilization)) for facts in ranks]
+def commit(draft: Record, launch: dict, drafts: Path, folder: Path) -> str:
+    """Complete the draft with what only this process knows, and put all its files under their final names."""
     environment = {**draft.environment, "code_digest": digest_of(("train.py",)), "commit": commit_of_this_checkout()}
-    (drafts / STEPS).rename(folder / STEPS)
-    replace(draft, launch=launch, ranks=ranks, environment=environment).write(folder)
+    for name in (STEPS, MONITOR):
+        (drafts / name).rename(folder / name)
+    replace(draft, launch=launch, environment=environment).write(folder)
     if draft.status != "ok":
         return f"{draft.status}: {draft.reason}"
     if draft.oversubscribed:
@@ -260,13 +252,6 @@ def commit(draft: Record, launch: dict, sampler: GpuSampler | None, drafts: Path
             f"{draft.environment['usable_cpus']} usable CPUs"
         )
     return "ok"
-
-
-def mean_of(uuids: list[str], values: dict[str, float]) -> float | None:
-    """The mean over a rank's devices; None unless each of them was sampled."""
-    if not uuids or not set(uuids) <= values.keys():
-        return None
-    return sum(values[uuid] for uuid in uuids) / len(uuids)
 
 
 def commit_of_this_checkout() -> str | None:

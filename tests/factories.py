@@ -22,6 +22,15 @@ MACHINE = {
     "devices_per_machine": None,
     "device_model": None,
     "driver": None,
+    "max_clock_MHz": 3000,
+    "governor": "performance",
+    "numa_nodes": 1,
+    "kernel": "6.1.0",
+    "container": None,
+    "device_memory_bytes": None,
+    "device_ecc": None,
+    "device_power_limit_w": None,
+    "device_max_clock_MHz": None,
     "python": "3.11.2",
     "torch": "2.14.1",
     "cuda": None,
@@ -68,6 +77,7 @@ def a_trial(**changes: Any) -> Trial:
         "evaluate": True,
         "threads_per_rank": 1,
         "loader_workers": 0,
+        "monitor_interval_s": 0.5,
         "seed": 0,
         "timeout_s": 600.0,
         "collective_timeout_s": 120.0,
@@ -152,10 +162,14 @@ def rank_facts(rank: int = 0, **changes: Any) -> RankFacts:
         "device_uuids": [],
         "cpu_time_s": 3.0,
         "peak_memory_bytes": 300 * 1024 * 1024,
+        "proportional_memory_bytes": 200 * 1024 * 1024,
         "peak_allocated_bytes": None,
         "peak_reserved_bytes": None,
         "gpu_utilization_percent": None,
         "threads": 1,
+        "affinity": [0, 1],
+        "startup_s": {"import_s": 2.0, "staging_s": 0.0, "rendezvous_s": 0.25, "loader_s": 0.5, "build_s": 1.0},
+        "measuring_s_per_step": 1e-6,
     }
     return RankFacts(**values | changes)
 
@@ -177,7 +191,8 @@ def a_record(trial: Trial | None = None, **changes: Any) -> Record:
         ],
         "ranks": [rank_facts(rank) for rank in range(n)],
         "steps_per_epoch": 2,
-        "machine_cpu_time_s": 3.0 * n,
+        "machines_cpu_time_s": [3.0 * trial.ranks_per_node] * trial.nodes,
+        "monitor_absent": [{"package": "no RAPL", "gpu": "no GPU is used"}] * trial.nodes,
         "oversubscribed": False,
         "effective_precision": {
             "weights": "float32",
@@ -187,6 +202,7 @@ def a_record(trial: Trial | None = None, **changes: Any) -> Record:
         },
         "weights_max_difference": 0.0,
         "steps_sha256": None,
+        "monitor_sha256": None,
     }
     return Record(**values | changes)
 

@@ -67,6 +67,7 @@ def small_trial(strategy: str = "ddp", devices: int = 2, **changes: object) -> T
         "evaluate": True,
         "threads_per_rank": 1,
         "loader_workers": 0,
+        "monitor_interval_s": 0.5,
         "seed": 0,
         "timeout_s": 120.0,
         "collective_timeout_s": 60.0,
@@ -235,14 +236,17 @@ def trained(trial: Trial, data: Path, folder: Path, *, inject: str = "", rank: i
         for number in range(trial.world_size):
             place = {
                 "RANK": number,
-                "LOCAL_RANK": number,
+                "LOCAL_RANK": number % trial.ranks_per_node,
                 "WORLD_SIZE": trial.world_size,
-                "LOCAL_WORLD_SIZE": trial.world_size,
-                "GROUP_RANK": 0,
+                "LOCAL_WORLD_SIZE": trial.ranks_per_node,
+                "GROUP_RANK": number // trial.ranks_per_node,  # several nodes are all this machine
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port,
                 "GLOO_SOCKET_IFNAME": loopback,
                 "DPSCALE_DRAFTS": folder,
+                # for the monitor, which is a process of its own
+                "PYTHONPATH": os.pathsep.join([str(TESTS / "injected"), str(SCRIPTS)]),
+                "DPSCALE_TEST_INJECT": inject,
                 "DPSCALE_TEST_RANK": rank,
                 "DPSCALE_TEST_OUT": folder,
             }

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import factories
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -28,11 +25,10 @@ from launching import (
     trained,
 )
 
-import launch as launch_script
 from dpscale import measure
-from dpscale.monitor import CpuUsage, GpuSampler
+from dpscale.monitor import CpuUsage
 from dpscale.phases import PHASE_COLUMNS
-from dpscale.record import RECORD, STEPS, Record, write_steps
+from dpscale.record import RECORD, Record
 from dpscale.workloads.loading import Batch, TrainingStream
 from dpscale.world import World
 
@@ -205,10 +201,10 @@ def test_cpu_use_is_plausible(long_run: Launch):
     wall_s = sum(end - start for segment in record.timed_segments for start, end in segment.windows_s[:1])
     capacity_s = wall_s * psutil.cpu_count()
     ranks_s = sum(facts.cpu_time_s for facts in record.ranks)
-    left_to_ranks = 1 - (record.machine_cpu_time_s - ranks_s) / capacity_s  # others may use this machine, too
+    left_to_ranks = 1 - (record.machines_cpu_time_s[0] - ranks_s) / capacity_s  # others may use this machine, too
     for facts in record.ranks:
         assert 0.2 * left_to_ranks < facts.cpu_time_s / wall_s < 1.1 * facts.threads
-    assert ranks_s <= 1.05 * record.machine_cpu_time_s <= 1.2 * capacity_s
+    assert ranks_s <= 1.05 * record.machines_cpu_time_s[0] <= 1.2 * capacity_s
 
 
 def test_nothing_of_cuda_is_claimed_on_a_cpu(long_run: Launch):
@@ -242,74 +238,3 @@ def test_peak_memory_is_the_ranks_own_and_not_its_starters(data: Path, tmp_path:
     for of_large, of_small in zip(large.ranks, small.ranks, strict=True):
         assert of_small.peak_memory_bytes > 50 * 2**20
         assert of_large.peak_memory_bytes == pytest.approx(of_small.peak_memory_bytes, rel=0.1)
-
-
-# GPUs, with stubs: NVML numbers all GPUs of the machine, whatever CUDA_VISIBLE_DEVICES says
-
-
-class NVMLError(Exception):
-    pass
-
-
-def stub_nvml(utilization: list[int | None]) -> SimpleNamespace:
-    """GPU i has UUID GPU-i and this utilisation; None: it can't tell, as in MIG mode."""
-
-    def rates(index: int) -> SimpleNamespace:
-        if utilization[index] is None:
-            raise NVMLError("not supported")
-        return SimpleNamespace(gpu=utilization[index])
-
-    def power(index: int) -> int:
-        raise NVMLError("not supported")
-
-    return SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: len(utilization),
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUUID=lambda index: f"GPU-{index}".encode(),
-        nvmlDeviceGetUtilizationRates=rates,
-        nvmlDeviceGetMemoryInfo=lambda index: SimpleNamespace(used=0),
-        nvmlDeviceGetPowerUsage=power,
-    )
-
-
-def sampled(monkeypatch: pytest.MonkeyPatch, utilization: list[int | None]) -> GpuSampler:
-    """A sampler that has gone round all GPUs."""
-    monkeypatch.setitem(sys.modules, "pynvml", stub_nvml(utilization))
-    with GpuSampler(interval_s=0.001) as sampler:
-        rounds = threading.Event()
-        while len({sample.uuid for sample in sampler.samples}) < sum(value is not None for value in utilization):
-            rounds.wait(0.001)
-    return sampler
-
-
-EVER = [(0.0, float("inf"))]
-
-
-def test_utilization_is_of_the_ranks_own_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    sampler = sampled(monkeypatch, [90, 80, 30, 40])
-    monkeypatch.setattr(sampler, "mean_utilization", lambda windows: GpuSampler.mean_utilization(sampler, EVER))
-    (tmp_path / "drafts").mkdir()
-    ranks = [factories.rank_facts(0, device_uuids=["GPU-2"]), factories.rank_facts(1, device_uuids=["GPU-3"])]
-    draft = replace(factories.a_record(), ranks=ranks, steps_sha256=write_steps(tmp_path / "drafts" / STEPS, {}))
-    launch_script.commit(draft, {}, sampler, tmp_path / "drafts", tmp_path)
-    committed = Record.read(tmp_path / RECORD)
-    assert [facts.gpu_utilization_percent for facts in committed.ranks] == [30, 40]
-
-
-def test_one_process_of_several_devices_has_their_mean_and_none_if_one_is_unknown():
-    assert launch_script.mean_of(["GPU-0", "GPU-1"], {"GPU-0": 20.0, "GPU-1": 40.0, "GPU-2": 90.0}) == 30
-    assert launch_script.mean_of(["GPU-0", "GPU-1"], {"GPU-0": 20.0}) is None
-
-
-def test_a_gpu_that_cannot_tell_its_utilization_does_not_silence_the_others(monkeypatch: pytest.MonkeyPatch):
-    assert sampled(monkeypatch, [None, 55]).mean_utilization(EVER) == {"GPU-1": 55}
-
-
-def test_samples_outside_the_windows_do_not_count(monkeypatch: pytest.MonkeyPatch):
-    sampler = sampled(monkeypatch, [55])
-    last_s = max(sample.monotonic_s for sample in sampler.samples)
-    assert sampler.mean_utilization([(last_s + 1, last_s + 2)]) == {}
-    assert np.isclose(sampler.mean_utilization([(0, last_s)])["GPU-0"], 55)

@@ -294,7 +294,7 @@ def test_a_warning_of_some_repeats_says_of_how_many():
 
 
 def test_the_same_kind_of_warning_is_given_once():
-    busy = [measured(replace(DDP, repeat=repeat), machine_cpu_time_s=7.0 + repeat) for repeat in range(2)]
+    busy = [measured(replace(DDP, repeat=repeat), machines_cpu_time_s=[7.0 + repeat]) for repeat in range(2)]
     assert summary_of(busy).loc["ddp"].warnings == "other processes used 12 % of the CPUs (in 2 of 2 repeats)"
 
 

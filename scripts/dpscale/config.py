@@ -198,6 +198,9 @@ class ExperimentConfig(Strict):
     evaluate: bool = Field(True, description="evaluate the whole test set after each epoch (or after the steps)")
     threads_per_rank: Count = Field(1, description="CPU threads of each rank, for every strategy and launcher alike")
     loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")
+    monitor_interval_s: Number | None = Field(
+        0.5, ge=0.05, le=60, description="from one sample of ranks and devices to the next; null = none is taken"
+    )
     repeats: Count = Field(3, le=1000, description="separate launches of each cell; from 6 on there is a 95 % interval")
     seed: int = Field(0, ge=0, lt=2**32, description="seeds of repeat r are derived from seed + r")
     mixed_nodes: bool = Field(False, description="let records of different classes of machine into one table")

@@ -404,6 +404,7 @@ def _trials(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
                         evaluate=experiment.evaluate,
                         threads_per_rank=experiment.threads_per_rank,
                         loader_workers=experiment.loader_workers,
+                        monitor_interval_s=experiment.monitor_interval_s,
                         seed=experiment.seed + repeat,
                         timeout_s=experiment.timeout_s,
                         collective_timeout_s=experiment.collective_timeout_s,

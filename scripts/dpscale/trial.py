@@ -83,6 +83,7 @@ class Trial:
     evaluate: bool
     threads_per_rank: int
     loader_workers: int
+    monitor_interval_s: float | None  # from one sample of the monitor to the next; None = no monitor
     seed: int  # of this repeat
     # Limits end a trial that is stuck and decide nothing of one that ends well: raising them measures nothing again.
     timeout_s: float = dataclasses.field(compare=False)

@@ -18,7 +18,7 @@ from dpscale.environment import prefer_this_python
 from dpscale.errors import ConfigError
 from dpscale.figures import FIGURES, FORMATS
 from dpscale.plan import find_own_code, plan_trials
-from dpscale.record import RECORD, STEPS
+from dpscale.record import MONITOR, RECORD, STEPS
 from dpscale.tables.schema import TABLES
 from dpscale.trial import LARGEST
 from dpscale.workloads.datasets import DATASETS, is_fetched

@@ -15,6 +15,7 @@ from dpscale.figures.comparison import comparison
 from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
 from dpscale.figures.loss import loss
 from dpscale.figures.scaling import efficiency, epoch_time, evaluation, speedup
+from dpscale.figures.usage import devices, startup, timeline, utilization
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +30,14 @@ FIGURES: dict[str, FigureRow] = {
     "epoch_time": FigureRow(question="How long does an epoch take on N devices?", tables=("summary",), draw=epoch_time),
     "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=loss),
     "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=evaluation),
+    "utilization": FigureRow(question="How busy are N devices?", tables=("summary",), draw=utilization),
+    "utilization_per_device": FigureRow(
+        question="Is one device busier than the others?", tables=("summary", "monitor"), draw=devices
+    ),
+    "utilization_over_time": FigureRow(
+        question="How busy is each device over time?", tables=("summary", "timeline"), draw=timeline
+    ),
+    "startup": FigureRow(question="How long is it to the first step?", tables=("summary", "startup"), draw=startup),
 }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
 from dpscale.record import Record
+from dpscale.tables.monitor import Samples, monitor, startup, timeline
 from dpscale.tables.schema import TABLES, TEXTS, Measured, frame
 from dpscale.tables.summary import summarize
 from dpscale.tables.trials import evaluations, losses, timing
@@ -25,11 +27,14 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     return pd.read_csv(folder / f"{name}.csv", dtype=kinds, keep_default_na=False, na_values=[""])
 
 
-def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict[str, pd.DataFrame]:
+def make_tables(
+    measured: Sequence[Measured], mixed_nodes: bool = False, samples: Samples = MappingProxyType({})
+) -> dict[str, pd.DataFrame]:
     """All tables of one experiment, by name.
 
     Args:
         mixed_nodes: let records of different classes of machine into one table.
+        samples: of the monitor, by the trial's id; those that are not given are not there.
 
     Raises:
         UserError: a record is of another trial than planned, or records come from different classes of machine.
@@ -43,6 +48,9 @@ def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict
         "summary": summarize(timings),
         "losses": frame("losses", losses(measured)),
         "evaluations": frame("evaluations", evaluations(measured)),
+        "monitor": frame("monitor", monitor(measured, samples)),
+        "timeline": frame("timeline", timeline(measured, samples)),
+        "startup": frame("startup", startup(measured)),
     }
 
 

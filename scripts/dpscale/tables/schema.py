@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics
+from dpscale.phases import STARTUP_PARTS
 from dpscale.record import Record
 from dpscale.trial import Trial
 
@@ -66,6 +67,7 @@ TIMINGS = {
     "optimizer_s": "the same of the optimiser's update",
     "cpu_percent_per_rank": "mean CPU time of a rank over time: 100 is one core kept busy",
     "others_cpu_percent": "what other processes used of the usable CPUs meanwhile",
+    "measuring_overhead_percent": "what the marks of the clock cost of a step, in %: timed after the steps, of the slowest rank",
     "train_samples_per_epoch": "samples that the loader delivered in a timed epoch (or the timed steps), all ranks",
     "host": "host name of rank 0's machine",
     "started_at": "UTC time of the launch",
@@ -120,9 +122,65 @@ EVALUATIONS = {
     "learning_rate": "of the training's last step before it",
     "evaluation_time_s": "the slowest rank's time, in s",
 }
-TABLES = {"timings": TIMINGS, "summary": SUMMARY, "losses": LOSSES, "evaluations": EVALUATIONS}
+OF_A_NODE = {
+    "node": "number of the machine within the trial, from 0",
+    "kind": "rank, gpu, package (of CPUs), machine (all its processes) or monitor (what sampling itself used)",
+    "name": "the rank's number, the GPU's UUID, the package's name",
+}
+MONITOR = {
+    **{name: IDENTITY[name] for name in CELL},
+    "repeat": TIMINGS["repeat"],
+    **OF_A_NODE,
+    "rank": "the rank that it is, or that drives it",
+    "samples": "how many fell into the timed steps; means are over these",
+    "cpu_percent": "CPU time over time in the timed steps, 100 is one CPU kept busy; of ranks as the kernel counts it",
+    "others_cpu_percent": "what processes other than the ranks used of the usable CPUs meanwhile",
+    "utilization_percent": "GPUs: NVML's share of time in which any kernel ran, which says nothing of how full they were; ranks: CPU time over threads x time",
+    "memory_MiB": "mean; ranks: resident (RSS), without loader workers; GPUs: taken by all processes, contexts included",
+    "peak_memory_MiB": "largest resident set (VmHWM); shared pages count in every rank",
+    "proportional_memory_MiB": "resident after the steps, shared pages divided among those that share them (PSS): adds up over ranks",
+    "affinity": "CPUs that the rank may run on",
+    "shares_cpus_with": "ranks of the same node that may run on some of them",
+    "power_w": "mean, in W",
+    "idle_power_w": "lowest power before the first step, while ranks were starting, in W",
+    "energy_per_epoch_J": "energy of one epoch's training, in J, by the device's counter; coarse where an epoch has few samples",
+    "sm_clock_MHz": "mean clock of the multiprocessors",
+    "memory_clock_MHz": "mean clock of the memory",
+    "temperature_C": "highest, in degrees Celsius",
+    "throttle_reasons": "why clocks were held back, with the share of samples; empty if never, or if not told",
+    "other_processes": "processes beside the rank's that had a context on the GPU, at most",
+    "reason": "why there are no samples",
+}
+TIMELINE = {
+    **{name: IDENTITY[name] for name in CELL},
+    "repeat": TIMINGS["repeat"],
+    **OF_A_NODE,
+    "time_s": "since the first step, in s; before it ranks were starting",
+    "utilization_percent": "ranks: CPU time over threads x time since the sample before; GPUs: as in the table monitor",
+    "memory_MiB": MONITOR["memory_MiB"],
+    "power_w": "in W; of a CPU package since the sample before",
+    "sm_clock_MHz": "clock of the multiprocessors",
+    "temperature_C": "in degrees Celsius",
+}
+STARTUP = {
+    **{name: IDENTITY[name] for name in CELL},
+    "repeat": TIMINGS["repeat"],
+    "rank": "which process",
+    **STARTUP_PARTS,
+    "first_step_s": "the first step, warm-up or not",
+}
+TABLES = {
+    "timings": TIMINGS,
+    "summary": SUMMARY,
+    "losses": LOSSES,
+    "evaluations": EVALUATIONS,
+    "monitor": MONITOR,
+    "timeline": TIMELINE,
+    "startup": STARTUP,
+}
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
+TEXTS |= {"kind", "name", "affinity", "shares_cpus_with", "throttle_reasons"}
 TEXTS |= {"spread", "speedup_spread", "base_cell"}
 
 

@@ -42,9 +42,10 @@ def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> 
         **metrics.phase_times_s(steps),
         "cpu_percent_per_rank": metrics.cpu_percent_per_rank(record),
         "others_cpu_percent": metrics.others_cpu_percent(record),
+        "measuring_overhead_percent": metrics.measuring_overhead_percent(record, steps),
         "train_samples_per_epoch": sum(record.timed_segments[-1].samples),
         "host": record.environment["host"],
-        "warnings": "; ".join(metrics.warnings(record)),
+        "warnings": "; ".join(metrics.warnings(record, steps)),
     }
 
 
