@@ -15,6 +15,7 @@ from dpscale.record import RECORD, Record, read_samples, read_steps, write_atomi
 from dpscale.tables import make_tables
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
+from dpscale.workloads.prepared import sha256_of
 
 
 def measured(trial: Trial, results: Path, partial: bool) -> Measured:
@@ -57,12 +58,17 @@ def main() -> int:
         config = load_config(args.config)
         trials = plan_trials(config)[args.experiment]
         found = [measured(trial, args.results, args.partial) for trial in trials]
-        samples = {
-            record.trial.id: read_samples(args.results / trial.folder / RECORD).to_pandas()
-            for trial, record, _ in found
-            if record is not None and record.status == "ok"
-        }
-        tables = make_tables(found, config.experiments[args.experiment].mixed_nodes, samples)
+        paths = {trial.id: args.results / trial.folder / RECORD for trial, record, _ in found if record is not None}
+        tables = make_tables(
+            found,
+            config.experiments[args.experiment].mixed_nodes,
+            samples={
+                record.trial.id: read_samples(paths[record.trial.id]).to_pandas()
+                for _, record, _ in found
+                if record is not None and record.status == "ok"
+            },
+            digests={name: sha256_of(path) for name, path in paths.items()},
+        )
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

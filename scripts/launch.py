@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -226,6 +228,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
             attempts = run_attempts(trial, args, job, drafts, log)
         launch = {
             "command": [sys.executable, *sys.argv],
+            "rerun": rerun_command(trial, args),
             "started_at": started.isoformat(),
             "ended_at": datetime.now(timezone.utc).isoformat(),
             "port_attempts": attempts,
@@ -236,6 +239,27 @@ def measure(trial: Trial, args: argparse.Namespace, log: Log) -> str:
         if not first_node:
             return "ok: node 0 has the record"
         return commit(Record.read(drafts / RECORD), launch, drafts, folder)
+
+
+def rerun_command(trial: Trial, args: argparse.Namespace) -> str:
+    """One line for a shell that measures this trial again, alone, from any folder; its record goes into `again`, beside this
+    one. On several nodes it is to be typed where this one was: in such a job, or on each machine."""
+    settings = json.loads(os.environ.get(slurm.SETTINGS, "{}"))
+    settings.pop("prelude", None)  # it came before this process; and nobody knows what stands in it
+    variables = {slurm.SETTINGS: json.dumps(settings)} if settings else {}
+    if own.is_own(trial.model):
+        variables[own.FOLDERS] = os.pathsep.join(str(folder.absolute()) for folder in own.search_folders())
+    again = args.folder.absolute() / "again"
+    by_hand = {"node-rank": args.node_rank, "master-addr": args.master_addr, "master-port": args.master_port}
+    return shlex.join(
+        [
+            *("env", *(f"{name}={value}" for name, value in variables.items())),
+            *(sys.executable, str(SCRIPTS / "launch.py"), f"--data={args.data.absolute()}"),
+            *(f"--folder={again}", f"--log={again / 'trial.log'}"),
+            *(f"--{name}={value}" for name, value in by_hand.items() if value is not None),
+            *trial.to_args(),
+        ]
+    )
 
 
 def commit(draft: Record, launch: dict, drafts: Path, folder: Path) -> str:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from dpscale.record import STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
+from dpscale.record import SAMPLE_COLUMNS, STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
 
@@ -36,9 +37,11 @@ MACHINE = {
     "cuda": None,
     "nccl": None,
     "code_digest": "0123456789abcdef",
+    "commit": "0123456789ab",
 }
 LAUNCH = {
     "command": ["python", "scripts/launch.py"],
+    "rerun": "env python scripts/launch.py",
     "started_at": "2026-01-01T00:00:00+00:00",
     "ended_at": "2026-01-01T00:01:00+00:00",
     "port_attempts": 1,
@@ -237,6 +240,23 @@ def step_columns(record: Record) -> dict[str, list[Any]]:
 def steps_of(record: Record) -> dict[str, np.ndarray]:
     """The same as metrics.py takes them."""
     return {name: np.array(values) for name, values in step_columns(record).items()}
+
+
+def samples_of(record: Record, cpu_percent: float = 75.0) -> pd.DataFrame:
+    """What a monitor saw of a record's ranks: a sample every half second from 5 s before the first step to long after all."""
+    rows = [
+        {
+            "node": rank // record.trial.ranks_per_node,
+            "kind": "rank",
+            "name": str(rank),
+            "time_s": time_s,
+            "cpu_time_s": cpu_percent / 100 * (time_s - 90),
+            "memory_bytes": 250 * 1024 * 1024,
+        }
+        for rank in range(record.trial.world_size)
+        for time_s in np.arange(95.0, 115.0, 0.5)
+    ]
+    return pd.DataFrame(rows, columns=list(SAMPLE_COLUMNS))
 
 
 def measured(trial: Trial | None = None, epoch_s: float = 2.0, **changes: Any) -> Measured:

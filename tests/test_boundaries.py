@@ -105,6 +105,10 @@ WITHOUT_TORCH = [
     "tables",
     "figures",
     "monitor",
+    "sampling",
+    "nvml",
+    "hardware",
+    "usage",
     "environment",
 ]
 READ_BY_SNAKEMAKE = [f"dpscale.{name}" for name in WITHOUT_TORCH] + sorted(
@@ -120,7 +124,7 @@ def test_what_snakemake_reads_imports_no_torch(name):
     assert not [other for other in reached(name) if touches(other, "torch", inside_functions=False)]
 
 
-@pytest.mark.parametrize("name", ["trial", "plan", "config", "launchers", "metrics", "statistics", "code"])
+@pytest.mark.parametrize("name", ["trial", "plan", "config", "launchers", "metrics", "statistics", "usage", "code"])
 def test_what_is_pure_has_no_use_for_torch_pandas_or_plots_at_all(name):
     packages = ["torch", "pandas", "matplotlib", "seaborn", "pyarrow"]
     assert not [package for package in packages if touches(f"dpscale.{name}", package)]
@@ -131,7 +135,7 @@ def test_what_is_pure_has_no_use_for_torch_pandas_or_plots_at_all(name):
 CLOCKS = {"perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns", "process_time", "now"}
 READS_A_CLOCK = {
     "dpscale.measure": "the only clock of a training step",
-    "dpscale.monitor": "stamps its samples of the GPUs, on a thread of the launching process",
+    "dpscale.sampling": "stamps the monitor's samples, in a process beside the ranks",
     "dpscale.attempt": "orders the failures of several ranks",
     "launch": "stamps the lines of the log, and when the launch began and ended",
 }
@@ -178,6 +182,7 @@ def test_no_strategy_knows_a_clock():
         ("world", {"strategies", "workloads", "measure", "record"}),
         ("plan", {"world", "record", "measure", "training", "tables"}),
         ("checks", {"measure", "record", "metrics"}),
+        ("sampling", {"measure", "training", "world", "record", "trial"}),
         ("largest", {"config", "plan", "strategies", "launchers", "metrics", "world"}),
         ("code", {"config", "plan", "trial", "record", "strategies", "workloads"}),
     ],
@@ -195,7 +200,7 @@ def test_workloads_know_no_strategy_and_no_clock(name):
     assert not touches(name, "time")
 
 
-@pytest.mark.parametrize("name", ["metrics", "statistics"])
+@pytest.mark.parametrize("name", ["metrics", "statistics", "usage"])
 def test_metrics_do_no_input_and_no_output(name):
     calls = {ast.unparse(node.func) for node in ast.walk(tree_of(f"dpscale.{name}")) if isinstance(node, ast.Call)}
     assert not calls & {"open", "print", "input"}

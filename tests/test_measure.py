@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +26,9 @@ from launching import (
     trained,
 )
 
-from dpscale import measure
+from dpscale import measure, metrics
 from dpscale.monitor import CpuUsage
-from dpscale.phases import PHASE_COLUMNS
+from dpscale.phases import LAUNCHED, PHASE_COLUMNS, STARTUP_PARTS
 from dpscale.record import RECORD, Record
 from dpscale.workloads.loading import Batch, TrainingStream
 from dpscale.world import World
@@ -144,6 +145,44 @@ def test_loader_workers_end_inside_the_interval_that_started_them(data: Path):
     assert len(psutil.Process().children()) == before
 
 
+def test_a_mark_is_set_before_and_after_each_phase(clock: Clock):
+    assert measure.time_steps(batches_after(clock, 0, 2), ClockworkStep(clock), ONE_RANK, 2).marks_per_step == 4
+
+
+def test_what_a_mark_costs_is_measured(monkeypatch: pytest.MonkeyPatch):
+    """Marks that take 100 us, by a clock that this process does not know."""
+
+    def slow_clock() -> float:
+        now_s = time.perf_counter()
+        while time.perf_counter() < now_s + 1e-4:
+            pass
+        return now_s
+
+    monkeypatch.setattr(measure, "COST_ROUNDS", 5)
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=slow_clock))
+    assert 0.9e-4 < measure.cost_of_a_mark_s(ONE_RANK) < 5e-4
+
+
+def test_parts_of_the_start_up_follow_each_other(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(LAUNCHED, str(1_000_000_000))
+    monkeypatch.setattr(clock, "time_ns", lambda: 3_500_000_000, raising=False)
+    laps = measure.Laps()
+    clock.now_s += 0.5
+    laps.end("import_s")
+    clock.now_s += 0.25
+    laps.end("rendezvous_s")
+    assert laps.times_s == {"import_s": 3.0, "rendezvous_s": 0.25}
+
+
+def test_a_start_that_nobody_stamped_has_no_first_part(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(LAUNCHED, raising=False)
+    laps = measure.Laps()
+    laps.end("import_s")
+    clock.now_s += 0.25
+    laps.end("rendezvous_s")
+    assert laps.times_s == {"rendezvous_s": 0.25}
+
+
 # A run, seen from outside
 
 
@@ -194,6 +233,22 @@ def test_phases_add_up_to_their_segment(long_run: Launch):
         for rank, (start, end) in enumerate(segment.windows_s):
             summed_s = phases_s.sum()[index, rank]
             assert 0.9 * (end - start) < summed_s <= end - start
+
+
+def test_parts_of_the_start_up_fill_the_time_from_the_launch_to_the_first_step(long_run: Launch):
+    seen_s = {
+        text: float(time) for time, text in re.findall(r"\[ *([\d.]+)\] (?:rank 0: )?(steps begin|\$ )", long_run.log)
+    }
+    wall_s = seen_s["steps begin"] - seen_s["$ "]
+    for facts in long_run.record.ranks:
+        assert list(facts.startup_s) == [name for name in STARTUP_PARTS if name != "compile_s"]
+        assert min(facts.startup_s.values()) >= 0
+    assert sum(long_run.record.ranks[0].startup_s.values()) == pytest.approx(wall_s, abs=0.2)
+
+
+def test_measuring_takes_next_to_nothing_of_a_step_and_is_known(long_run: Launch):
+    steps = {name: long_run.steps[name].to_numpy() for name in long_run.steps.column_names}
+    assert 0 < metrics.measuring_overhead_percent(long_run.record, steps) < 2
 
 
 def test_cpu_use_is_plausible(long_run: Launch):

@@ -202,8 +202,7 @@ def test_clock_ticks_make_no_negative_others():
     assert metrics.others_cpu_percent(record_of(a_segment(seconds=[4, 4]), machines_cpu_time_s=[5.9])) == 0.0
 
 
-def test_others_are_unknown_on_several_nodes_or_where_they_were_not_measured():
-    assert metrics.others_cpu_percent(a_record(a_trial(nodes=2, devices_per_node=1))) is None
+def test_others_are_unknown_where_they_were_not_counted():
     assert metrics.others_cpu_percent(a_record(machines_cpu_time_s=[])) is None
 
 

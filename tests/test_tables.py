@@ -18,6 +18,7 @@ from factories import (
     measured,
     rank_facts,
     repeats,
+    samples_of,
     steps_of,
 )
 from hypothesis import given, settings
@@ -311,7 +312,8 @@ def test_a_quiet_cell_has_no_warning():
 
 
 def written(tmp_path, rows):
-    tables = make_tables(rows)
+    samples = {record.trial.id: samples_of(record) for _, record, _ in rows if record is not None and record.ranks}
+    tables = make_tables(rows, samples=samples)
     for name, table in tables.items():
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     return tables
@@ -338,6 +340,7 @@ def test_a_strategy_may_be_called_what_pandas_takes_for_something_else(tmp_path,
 
 
 def test_every_column_of_text_is_read_as_text():
-    row = make_tables([measured(DDP, ranks=[rank_facts(rank) for rank in range(2)])])
+    trial, record, steps = measured(DDP, ranks=[rank_facts(rank) for rank in range(2)])
+    row = make_tables([(trial, record, steps)], samples={trial.id: samples_of(record)}, digests={trial.id: "ab" * 32})
     texts = {name for table in row.values() for name in table.columns if isinstance(table[name].iloc[0], str)}
-    assert texts == TEXTS - {"speedup_spread"}  # n/a without a base
+    assert texts == TEXTS - {"speedup_spread", "throttle_reasons"}  # n/a without a base, and without a GPU

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "png", "pdf")
-UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+SOURCE = {
+    "svg": "Source",
+    "pdf": "Keywords",
+    "png": "Source",
+}  # the field of each format that says what it was made from
+UNDATED: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
 FIGURES: dict[str, FigureRow] = {
     "comparison": FigureRow(question="What does each way to train cost?", tables=("summary",), draw=comparison),
@@ -41,8 +46,14 @@ FIGURES: dict[str, FigureRow] = {
 }
 
 
-def render(name: str, tables: Tables, settings: FigureConfig, formats: Sequence[str] = FORMATS) -> dict[str, bytes]:
-    """Format -> the file of the figure of that name in FIGURES: the same bytes for the same tables."""
+def render(
+    name: str, tables: Tables, settings: FigureConfig, formats: Sequence[str] = FORMATS, source: str | None = None
+) -> dict[str, bytes]:
+    """Format -> the file of the figure of that name in FIGURES: the same bytes for the same tables.
+
+    Args:
+        source: kept in the file, for those who ask what it was made from.
+    """
     from matplotlib import rc_context
 
     files = {}
@@ -50,7 +61,8 @@ def render(name: str, tables: Tables, settings: FigureConfig, formats: Sequence[
         figure = make_figure(name, tables, settings)
         for kind in formats:
             file = BytesIO()
-            figure.savefig(file, format=kind, dpi=settings.png_dpi, metadata=UNDATED[kind])
+            metadata = UNDATED[kind] | ({} if source is None else {SOURCE[kind]: source})
+            figure.savefig(file, format=kind, dpi=settings.png_dpi, metadata=metadata)
             files[kind] = file.getvalue()
     return files
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from dpscale.record import Record
 from dpscale.tables.monitor import Samples, monitor, startup, timeline
 from dpscale.tables.schema import TABLES, TEXTS, Measured, frame
 from dpscale.tables.summary import summarize
-from dpscale.tables.trials import evaluations, losses, timing
+from dpscale.tables.trials import evaluations, losses, records, timing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,13 +28,17 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
 
 
 def make_tables(
-    measured: Sequence[Measured], mixed_nodes: bool = False, samples: Samples = MappingProxyType({})
+    measured: Sequence[Measured],
+    mixed_nodes: bool = False,
+    samples: Samples = MappingProxyType({}),
+    digests: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, pd.DataFrame]:
     """All tables of one experiment, by name.
 
     Args:
         mixed_nodes: let records of different classes of machine into one table.
         samples: of the monitor, by the trial's id; those that are not given are not there.
+        digests: of the files that records were read from, by the trial's id.
 
     Raises:
         UserError: a record is of another trial than planned, or records come from different classes of machine.
@@ -51,6 +55,7 @@ def make_tables(
         "monitor": frame("monitor", monitor(measured, samples)),
         "timeline": frame("timeline", timeline(measured, samples)),
         "startup": frame("startup", startup(measured)),
+        "records": frame("records", records(measured, digests)),
     }
 
 

@@ -169,6 +169,16 @@ STARTUP = {
     **STARTUP_PARTS,
     "first_step_s": "the first step, warm-up or not",
 }
+RECORDS = {
+    **{name: IDENTITY[name] for name in CELL},
+    "repeat": TIMINGS["repeat"],
+    **STATUS,
+    "record": "its record.json, below the results folder; that holds the command that measures the trial again",
+    "record_sha256": "digest of that file, which holds the digests of those beside it",
+    "code_digest": "of the measuring code",
+    "commit": "of the checkout; -dirty where files differed from it",
+    "started_at": TIMINGS["started_at"],
+}
 TABLES = {
     "timings": TIMINGS,
     "summary": SUMMARY,
@@ -177,9 +187,11 @@ TABLES = {
     "monitor": MONITOR,
     "timeline": TIMELINE,
     "startup": STARTUP,
+    "records": RECORDS,
 }
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
+TEXTS |= {"record", "record_sha256", "code_digest", "commit"}
 TEXTS |= {"kind", "name", "affinity", "shares_cpus_with", "throttle_reasons"}
 TEXTS |= {"spread", "speedup_spread", "base_cell"}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpscale import metrics
-from dpscale.record import Record
+from dpscale.record import RECORD, Record
 from dpscale.tables.schema import CELL, Measured, identity
 from dpscale.trial import Trial
 
@@ -47,6 +47,21 @@ def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> 
         "host": record.environment["host"],
         "warnings": "; ".join(metrics.warnings(record, steps)),
     }
+
+
+def records(measured: Sequence[Measured], digests: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Where every number comes from."""
+    rows = []
+    for trial, record, _ in measured:
+        row = {**identity(trial, CELL), "repeat": trial.repeat}
+        if record is None:
+            rows.append({**row, "status": "missing", "reason": "not measured yet"})
+            continue
+        row |= {"status": record.status, "reason": record.reason or ""}
+        row |= {"record": str(trial.folder / RECORD), "record_sha256": digests.get(trial.id)}
+        row |= {name: record.environment.get(name) for name in ("code_digest", "commit")}
+        rows.append({**row, "started_at": record.launch["started_at"]})
+    return rows
 
 
 def losses(measured: Sequence[Measured]) -> list[dict[str, Any]]:
