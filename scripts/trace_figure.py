@@ -23,10 +23,10 @@ def records_of(figure: Path) -> list[tuple[Path, str]]:
     named = SOURCE.search(figure.read_bytes())
     if named is None:
         raise UserError(f"{figure}: names no records; make it again with this version")
-    folder = figure.absolute().parents[1] / "tables"
+    folder = figure.resolve().parents[1] / "tables"
     _hold(folder / "records.csv", named[1].decode())
     table = read_table(folder, "records").dropna(subset=["record"])
-    found = [(folder.parents[1] / row.record, str(row.record_sha256)) for row in table.itertuples()]
+    found = [(folder.parents[1] / str(row.record), str(row.record_sha256)) for row in table.itertuples()]
     for path, digest in found:
         _hold(path, digest)
     return found

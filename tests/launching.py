@@ -21,7 +21,7 @@ import pyarrow
 
 from dpscale.attempt import free_port
 from dpscale.launchers import LAUNCHERS
-from dpscale.record import RECORD, Record, read_steps
+from dpscale.record import MONITOR, RECORD, STEPS, Record, read_steps
 from dpscale.strategies import STRATEGIES
 from dpscale.trial import Trial
 
@@ -126,7 +126,7 @@ class Launch(Trained):
     def leaves_nothing_behind(self) -> bool:
         """No process (the kernel may take a moment), no draft, no record."""
         wait_until(lambda: not self.survivors(), "the end of all processes", timeout_s=10)
-        return not any((self.folder / name).exists() for name in (".attempt", RECORD, "steps.parquet"))
+        return not any((self.folder / name).exists() for name in (".attempt", RECORD, STEPS, MONITOR))
 
 
 def _traces(process: psutil.Process) -> str:

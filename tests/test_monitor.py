@@ -17,7 +17,19 @@ import pandas as pd
 import psutil
 import pytest
 import torch
-from launching import ADADELTA, SCRIPTS, TESTS, Launch, Trained, measured, small_trial, starts_here, trained
+from launching import (
+    ADADELTA,
+    ENDLESS,
+    SCRIPTS,
+    TESTS,
+    Launch,
+    Trained,
+    measured,
+    running,
+    small_trial,
+    starts_here,
+    trained,
+)
 
 import train
 from dpscale.environment import device_uuids
@@ -44,7 +56,7 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
     trial = small_trial(
         batch_size_per_device=16,
         epochs=16,
-        warmup_epochs=1,
+        warmup_epochs=3,
         steps=None,
         warmup_steps=None,
         evaluate=False,
@@ -74,9 +86,9 @@ def test_it_samples_at_the_rate_that_is_asked_for(run: Launch):
     assert times_s.diff().median() == pytest.approx(OFTEN, rel=0.2)
 
 
-def test_it_samples_from_before_the_first_step_to_the_last(run: Launch):
+def test_it_samples_from_before_the_first_timed_step_to_the_last(run: Launch):
     times_s, segments = samples_of(run).time_s, run.record.segments
-    assert times_s.min() < segments[0].windows_s[0][0]
+    assert times_s.min() < run.record.timed_segments[0].windows_s[0][0]
     assert times_s.max() > segments[-1].windows_s[0][1]
 
 
@@ -98,6 +110,14 @@ def test_what_cannot_be_read_is_absent_with_its_reason(run: Launch):
     for kind in {"gpu", "package"} - set(samples.kind):
         assert run.record.monitor_absent[0][kind]
     assert samples.query("kind == 'rank'").power_w.isna().all()
+
+
+def test_it_has_a_low_priority_and_the_ranks_have_not(data: Path, tmp_path: Path):
+    with running(small_trial(steps=ENDLESS, batch_size_per_device=2), data, tmp_path) as started:
+        started.rank_pids()
+        (monitor,) = [process for process in started.survivors() if str(SCRIPTS / "sample.py") in process.cmdline()]
+        assert monitor.nice() == psutil.Process().nice() + 10
+        assert {process.nice() for process in map(psutil.Process, started.rank_pids())} == {psutil.Process().nice()}
 
 
 def test_its_own_cpu_time_is_known(run: Launch):
@@ -182,7 +202,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def monitor_once(*arguments: str, **variables: str) -> tuple[list[dict], dict[str, str]]:
     """(readings, what is absent) of a monitor that is told to end at once."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPTS / "monitor.py"), "--interval-s=60", "--cpus=0", *arguments],
+        [sys.executable, str(SCRIPTS / "sample.py"), "--interval-s=60", "--cpus=0", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=True,

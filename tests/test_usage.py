@@ -38,6 +38,10 @@ def test_a_counter_that_began_again_runs_on():
     assert usage.unwrapped(np.array([90.0, 98.0, 6.0, 14.0]), 100.0).tolist() == [90, 98, 106, 114]
 
 
+def test_samples_that_follow_each_other_at_once_make_no_rate():
+    assert usage.apart(np.array([0.0, 0.5, 0.6, 1.1, 1.2]), 0.25).tolist() == [True, True, False, True, False]
+
+
 def test_idle_is_the_lowest_before_the_first_step():
     assert usage.lowest_before(TIMES_S, np.array([np.nan, 60.0, 55.0, 10.0]), 2.5) == 55
     assert usage.lowest_before(TIMES_S, np.full(4, np.nan), 2.5) is None

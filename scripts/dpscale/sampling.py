@@ -1,14 +1,13 @@
 """Samples of what the ranks, GPUs and CPU packages of a node use, taken beside the ranks: raw readings, no rates.
 
-On each node, under every launcher, local rank 0 starts scripts/monitor.py while it prepares the training: a process of the
-lowest priority, which nobody waits for. Its readings come back when the steps have ended. Their clock is that of the
+On each node, under every launcher, local rank 0 starts scripts/sample.py while it prepares the training: a process of
+low priority, which nobody waits for. Its readings come back when the steps have ended. Their clock is that of the
 intervals in measure.py: the node's monotonic one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import select
 import subprocess
 import sys
@@ -23,9 +22,9 @@ import psutil
 
 from dpscale.monitor import machine_cpu_seconds_used
 
-SCRIPT = Path(__file__).parents[1] / "monitor.py"
+SCRIPT = Path(__file__).parents[1] / "sample.py"
 POWERCAP = Path("/sys/class/powercap")
-LOWEST_PRIORITY = 19
+LOW_PRIORITY = "10"  # a tenth of a busy core at most, until it has started; at 19 that might last longer than the steps
 END_WITHIN_S = 10.0
 Reading = dict[str, Any]
 Source = Callable[[], list[Reading]]
@@ -57,6 +56,7 @@ class Watch:
             workers: whether ranks have child processes whose CPU time is theirs: a loader's.
         """
         command = [
+            *("nice", "-n", LOW_PRIORITY),  # before its first import: the ranks may be at their first steps by then
             *(sys.executable, str(SCRIPT), f"--interval-s={interval_s}"),
             *(f"--rank={rank}:{pid}" for rank, pid in pids.items()),
             *(f"--uuid={uuid}" for uuid in uuids),
@@ -103,7 +103,6 @@ def read_back(lines: Iterable[bytes]) -> Watched:
 def sample_until_told(sources: Mapping[str, Source], absent: Mapping[str, str], interval_s: float) -> None:
     """Write a line of JSON per reading to stdout, a round of them every `interval_s`, until stdin is closed: a round at
     once, and a last one at the end."""
-    os.nice(LOWEST_PRIORITY)
     for kind, reason in absent.items():
         print(json.dumps({"kind": kind, "absent": reason}))
     told, due_s = False, time.perf_counter()
@@ -115,8 +114,10 @@ def sample_until_told(sources: Mapping[str, Source], absent: Mapping[str, str], 
         sys.stdout.flush()
         if told:
             return
-        due_s = max(due_s + interval_s, time.perf_counter())
-        told = bool(select.select([sys.stdin], [], [], max(0.0, due_s - time.perf_counter()))[0])
+        due_s += interval_s
+        if (left_s := due_s - time.perf_counter()) < 0:  # held up: no rounds are made up for
+            due_s, left_s = due_s - left_s + interval_s, interval_s
+        told = bool(select.select([sys.stdin], [], [], left_s)[0])
 
 
 def sources_of(

@@ -35,6 +35,17 @@ def rates(times_s: np.ndarray, counter: np.ndarray) -> np.ndarray:
     return np.concatenate([[np.nan], np.diff(counter) / np.diff(times_s)])
 
 
+def apart(times_s: np.ndarray, least_s: float) -> np.ndarray:
+    """Which samples are at least so far from the one that was chosen before them: the last of all comes when it is asked for,
+    and what a counter grew in a moment is more of its resolution than of a rate."""
+    chosen = np.zeros(len(times_s), bool)
+    last_s = -np.inf
+    for index, time_s in enumerate(times_s):
+        if time_s - last_s >= least_s:
+            chosen[index], last_s = True, time_s
+    return chosen
+
+
 def lowest_before(times_s: np.ndarray, values: np.ndarray, begin_s: float) -> float | None:
     """The lowest value before a moment; None where there is none."""
     before = values[(times_s < begin_s) & ~np.isnan(values)]

@@ -1,4 +1,4 @@
-"""What the project costs, as ratios of interleaved pairs, and what it learns: its loop, strategies, loaders, dry run, start-up.
+"""What the project costs, as ratios of interleaved pairs, and what it learns: its loop, monitor, strategies, loaders, dry run, start-up.
 
     python tests/bench/run.py                every bench, at least 5 pairs each: some 20 minutes on 2 cores
     python tests/bench/run.py loop           one of them
@@ -27,7 +27,18 @@ from tabulate import tabulate
 
 from dpscale.environment import describe_machine
 
-BENCHES = ("loop", "strategies", "half", "textbook", "loaders", "dry_run", "startup", "job_start", "accuracy")
+BENCHES = (
+    "loop",
+    "monitor",
+    "strategies",
+    "half",
+    "textbook",
+    "loaders",
+    "dry_run",
+    "startup",
+    "job_start",
+    "accuracy",
+)
 SMALLEST = {"pairs": 1, "steps": 3, "samples": 512, "trials": 10, "learns_from": 512}
 
 

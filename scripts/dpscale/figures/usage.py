@@ -32,7 +32,9 @@ def devices(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     summary, monitor = tables["summary"], tables["monitor"]
     axes = figure.subplots()
     colour_of = colours(list(dict.fromkeys(summary.strategy)), settings)
-    ticks, names, row = [], [], 0
+    ticks: list[float] = []
+    names: list[str] = []
+    row = 0.0
     for cell in summary.itertuples():
         mine = _of_cell(monitor, cell, _kind(cell))
         for (node, name), repeats in mine.groupby(["node", "name"], sort=False):

@@ -167,6 +167,8 @@ def timeline(measured: Sequence[Measured], samples: Samples) -> list[dict[str, A
 
 def _points(record: Record, kind: str, name: str, found: pd.DataFrame, begin_s: float) -> Iterator[dict[str, Any]]:
     """A line over time, of no more than POINTS points: the means of samples that follow each other."""
+    assert record.trial.monitor_interval_s is not None
+    found = found[usage.apart(found.time_s.to_numpy(), record.trial.monitor_interval_s / 2)]
     times_s = found.time_s.to_numpy()
     values = {column: found[source].to_numpy(dtype=float) for column, source in SHOWN.items()}
     values["memory_MiB"] = values["memory_MiB"] / metrics.MIB

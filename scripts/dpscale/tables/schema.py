@@ -189,6 +189,7 @@ TABLES = {
     "startup": STARTUP,
     "records": RECORDS,
 }
+WHOLE_NUMBERS = ("batch_size_per_device", "global_batch_size", "rank", "samples", "other_processes")
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
 TEXTS |= {"record", "record_sha256", "code_digest", "commit"}
@@ -202,7 +203,7 @@ def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
     unknown = {name for row in rows for name in row} - TABLES[table].keys()
     assert not unknown, f"columns {unknown} are not in TABLES[{table!r}]"
     frame = pd.DataFrame(rows, columns=list(TABLES[table]))
-    found = {column: "Int64" for column in ("batch_size_per_device", "global_batch_size") if column in frame}
+    found = {column: "Int64" for column in WHOLE_NUMBERS if column in frame}
     return frame.astype(found)  # whole numbers, also beside empty ones
 
 
