@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ import psutil
 from dpscale.monitor import machine_cpu_seconds_used
 
 SCRIPT = Path(__file__).parents[1] / "sample.py"
+KINDS = ("rank", "machine", "monitor", "package", "gpu")  # of readings
 POWERCAP = Path("/sys/class/powercap")
 LOW_PRIORITY = "10"  # a tenth of a busy core at most, until it has started; at 19 that might last longer than the steps
 END_WITHIN_S = 10.0
@@ -56,7 +58,8 @@ class Watch:
             workers: whether ranks have child processes whose CPU time is theirs: a loader's.
         """
         command = [
-            *("nice", "-n", LOW_PRIORITY),  # before its first import: the ranks may be at their first steps by then
+            # before its first import: the ranks may be at their first steps by then
+            *(["nice", "-n", LOW_PRIORITY] if shutil.which("nice") else []),
             *(sys.executable, str(SCRIPT), f"--interval-s={interval_s}"),
             *(f"--rank={rank}:{pid}" for rank, pid in pids.items()),
             *(f"--uuid={uuid}" for uuid in uuids),
@@ -133,7 +136,7 @@ def sources_of(
             for found in _of_rank(rank, process, _workers_of(process, monitor) if workers else [])
         ],
         "machine": lambda: [{"name": "all processes", "cpu_time_s": machine_cpu_seconds_used(cpus)}],
-        "monitor": lambda: [{"name": "monitor", "cpu_time_s": sum(monitor.cpu_times()[:2])}],
+        "monitor": lambda: [{"name": "monitor", "cpu_time_s": time.process_time()}],
     }
     absent: dict[str, str] = {}
     packages, reason = readable_packages(POWERCAP)
@@ -151,9 +154,6 @@ def sources_of(
     else:
         absent["gpu"] = "no GPU is used"
     return sources, absent
-
-
-KINDS = ("rank", "machine", "monitor", "package", "gpu")
 
 
 def _of_rank(rank: int, process: psutil.Process, workers: list[psutil.Process]) -> list[Reading]:

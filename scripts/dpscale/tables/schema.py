@@ -66,7 +66,7 @@ TIMINGS = {
     "backward_s": "the same of the backward pass, with the exchange of gradients that overlaps it",
     "optimizer_s": "the same of the optimiser's update",
     "cpu_percent_per_rank": "mean CPU time of a rank over time: 100 is one core kept busy",
-    "others_cpu_percent": "what other processes used of the usable CPUs meanwhile",
+    "others_cpu_percent": "what other processes used of the usable CPUs meanwhile, on the node where it was most",
     "measuring_overhead_percent": "what the marks of the clock cost of a step, in %: timed after the steps, of the slowest rank",
     "train_samples_per_epoch": "samples that the loader delivered in a timed epoch (or the timed steps), all ranks",
     "host": "host name of rank 0's machine",
