@@ -11,10 +11,11 @@ from dpscale.code import trial_code
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
-from dpscale.record import RECORD, Record, read_steps, write_atomically
+from dpscale.record import RECORD, Record, read_samples, read_steps, write_atomically
 from dpscale.tables import make_tables
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
+from dpscale.workloads.prepared import sha256_of
 
 
 def measured(trial: Trial, results: Path, partial: bool) -> Measured:
@@ -57,7 +58,17 @@ def main() -> int:
         config = load_config(args.config)
         trials = plan_trials(config)[args.experiment]
         found = [measured(trial, args.results, args.partial) for trial in trials]
-        tables = make_tables(found, config.experiments[args.experiment].mixed_nodes)
+        paths = {trial.id: args.results / trial.folder / RECORD for trial, record, _ in found if record is not None}
+        tables = make_tables(
+            found,
+            config.experiments[args.experiment].mixed_nodes,
+            samples={
+                record.trial.id: read_samples(paths[record.trial.id]).to_pandas()
+                for _, record, _ in found
+                if record is not None and record.status == "ok"
+            },
+            digests={name: sha256_of(path) for name, path in paths.items()},
+        )
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
+import shlex
 import signal
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,8 +23,7 @@ from dpscale.environment import describe_machine
 from dpscale.errors import UserError
 from dpscale.history import FOLDER, History
 from dpscale.largest import with_its_batch
-from dpscale.monitor import GpuSampler
-from dpscale.record import RECORD, STEPS, Record
+from dpscale.record import MONITOR, RECORD, STEPS, Record
 from dpscale.trial import Trial
 
 
@@ -48,8 +48,8 @@ def run_attempts(
     history: History,
     drafts: Path,
     log: launching.Log,
-) -> tuple[int, GpuSampler | None]:
-    """Start the trial's ranks until they end well; returns the number of attempts, and the last one's sampler.
+) -> int:
+    """Start the trial's ranks until they end well; returns the number of attempts.
 
     Raises:
         UserError: they failed, by something else than a port that somebody took.
@@ -67,17 +67,12 @@ def run_attempts(
     ]
     folders = own.search_folders() if own.is_own(trial.model) else []
     seen_in_container = tuple(str(path) for path in (data, drafts, stage_to, *folders) if path is not None)
-    samplers: list[GpuSampler | None] = []
 
     def run(argv: list[str]) -> int:
-        sampling: AbstractContextManager[GpuSampler | None] = GpuSampler() if trial.device == "cuda" else nullcontext()
-        with sampling as sampler:
-            samplers.append(sampler)
-            return launching.run_ranks(argv, environment_for(trial, drafts), trial.timeout_s, drafts, log)
+        return launching.run_ranks(argv, environment_for(trial, drafts), trial.timeout_s, drafts, log)
 
     by_hand = launching.by_hand_of(args)
-    number = launching.run_attempts(trial, by_hand, job, drafts, train, seen_in_container, run, log)
-    return number, samplers[-1]
+    return launching.run_attempts(trial, by_hand, job, drafts, train, seen_in_container, run, log)
 
 
 def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
@@ -95,7 +90,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
     with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
         code = trial_code(trial.base, trial.model, trial.launcher)  # refuses a model of one's own that is not there
         started = datetime.now(timezone.utc)
-        attempts, sampler = 0, None
+        attempts = 0
         history = History(folder / FOLDER, identity_of(trial, code, args.data))
         if first_node:
             said = history.begin()
@@ -106,7 +101,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
             if reason := launching.missing_program(trial):
                 Record.write_unavailable(trial, reason, describe_machine("cpu"), drafts)
             else:
-                attempts, sampler = run_attempts(trial, args, job, history, drafts, log)
+                attempts = run_attempts(trial, args, job, history, drafts, log)
         except (UserError, attempt.Interrupted) as ended:
             if first_node:
                 history.end(how_it_ended(ended))
@@ -116,6 +111,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
         history.end("ok")
         launch = {
             "command": [sys.executable, *sys.argv],
+            "rerun": rerun_command(trial, args),
             "started_at": started.isoformat(),
             "ended_at": datetime.now(timezone.utc).isoformat(),
             "port_attempts": attempts,
@@ -124,7 +120,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
             "largest_batch": search,
             "attempts": history.attempts,
         }
-        outcome = commit(Record.read(drafts / RECORD), launch, sampler, drafts, folder)
+        outcome = commit(Record.read(drafts / RECORD), launch, drafts, folder)
         history.clear()
         return outcome
 
@@ -141,20 +137,37 @@ def identity_of(trial: Trial, code: str, data: Path) -> str:
     ).hexdigest()
 
 
-def commit(draft: Record, launch: dict, sampler: GpuSampler | None, drafts: Path, folder: Path) -> str:
-    """Complete the draft with what only this process knows, and put both files under their final names."""
-    ranks = draft.ranks
-    if sampler is not None:
-        windows = [window for segment in draft.timed_segments for window in segment.windows_s]
-        utilization = sampler.mean_utilization(windows)
-        ranks = [replace(facts, gpu_utilization_percent=mean_of(facts.device_uuids, utilization)) for facts in ranks]
+def rerun_command(trial: Trial, args: argparse.Namespace) -> str:
+    """One line for a shell that measures this trial again, alone, from any folder; its record goes into `again`, beside this
+    one. On several nodes it is to be typed where this one was: in such a job, or on each machine."""
+    settings = json.loads(os.environ.get(slurm.SETTINGS, "{}"))
+    settings.pop("prelude", None)  # it came before this process; and nobody knows what stands in it
+    variables = {slurm.SETTINGS: json.dumps(settings)} if settings else {}
+    if own.is_own(trial.model):
+        variables[own.FOLDERS] = os.pathsep.join(str(folder.absolute()) for folder in own.search_folders())
+    again = args.folder.absolute() / "again"
+    by_hand = {"node-rank": args.node_rank, "master-addr": args.master_addr, "master-port": args.master_port}
+    return shlex.join(
+        [
+            *("env", *(f"{name}={value}" for name, value in variables.items())),
+            *(sys.executable, str(SCRIPTS / "launch.py"), f"--data={args.data.absolute()}"),
+            *(f"--folder={again}", f"--log={again / 'trial.log'}"),
+            *(f"--{name}={value}" for name, value in by_hand.items() if value is not None),
+            *trial.to_args(),
+        ]
+    )
+
+
+def commit(draft: Record, launch: dict, drafts: Path, folder: Path) -> str:
+    """Complete the draft with what only this process knows, and put all its files under their final names."""
     environment = {
         **draft.environment,
         "code_digest": digest_of(("train.py",)),
         "commit": launching.commit_of_this_checkout(),
     }
-    (drafts / STEPS).rename(folder / STEPS)
-    replace(draft, launch=launch, ranks=ranks, environment=environment).write(folder)
+    for name in (STEPS, MONITOR):
+        (drafts / name).rename(folder / name)
+    replace(draft, launch=launch, environment=environment).write(folder)
     if draft.status != "ok":
         return f"{draft.status}: {draft.reason}"
     if draft.oversubscribed:
@@ -163,13 +176,6 @@ def commit(draft: Record, launch: dict, sampler: GpuSampler | None, drafts: Path
             f"{draft.environment['usable_cpus']} usable CPUs"
         )
     return "ok"
-
-
-def mean_of(uuids: list[str], values: dict[str, float]) -> float | None:
-    """The mean over a rank's devices; None unless each of them was sampled."""
-    if not uuids or not set(uuids) <= values.keys():
-        return None
-    return sum(values[uuid] for uuid in uuids) / len(uuids)
 
 
 def main() -> int:

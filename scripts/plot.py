@@ -15,6 +15,7 @@ from dpscale.figures import FIGURES, render
 from dpscale.record import write_atomically
 from dpscale.tables import read_table
 from dpscale.typed import validated
+from dpscale.workloads.prepared import sha256_of
 
 
 def main() -> None:
@@ -26,7 +27,8 @@ def main() -> None:
     args = parser.parse_args()
     settings = validated(FigureConfig, args.settings, "figures")
     tables = {name: read_table(args.tables, name) for name in FIGURES[args.figure].tables}
-    files = render(args.figure, tables, settings, [path.suffix.removeprefix(".") for path in args.out])
+    source = f"records.csv sha256:{sha256_of(args.tables / 'records.csv')}"  # which scripts/trace_figure.py looks for
+    files = render(args.figure, tables, settings, [path.suffix.removeprefix(".") for path in args.out], source)
     for path, content in zip(args.out, files.values(), strict=True):
         write_atomically(path, content)
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import traceback
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from dpscale.checkpoint import Checkpoints
 from dpscale.course import Course, Part, Plan
 from dpscale.environment import describe_machine, device_uuids
 from dpscale.errors import UserError
-from dpscale.record import STEPS, RankFacts, Record, Segment, write_steps
+from dpscale.record import MONITOR, STEPS, RankFacts, Record, Segment, write_samples, write_steps
+from dpscale.sampling import KINDS, Watch, Watched
 from dpscale.slurm import node_name
 from dpscale.stopping import StopRequest
 from dpscale.strategies import STRATEGIES
@@ -32,7 +34,18 @@ from dpscale.world import World, launched_rank, process_group
 from dpscale.world import unmet_need as unmet_need_of_ranks
 
 
-def train(trial: Trial, data: Path, out: Path, world: World, checkpoints: Checkpoints | None) -> bool:
+@dataclass(frozen=True)
+class Node:
+    """What the first rank of a node says of it."""
+
+    machine: dict[str, Any]
+    machine_cpu_time_s: float  # of all processes, over the timed segments
+    watched: Watched
+
+
+def train(
+    trial: Trial, data: Path, out: Path, world: World, checkpoints: Checkpoints | None, laps: measure.Laps
+) -> bool:
     """Train, time, check, and let rank 0 write the draft of the record.
 
     Returns:
@@ -41,13 +54,21 @@ def train(trial: Trial, data: Path, out: Path, world: World, checkpoints: Checkp
     surveyed = survey(world, trial.ranks_per_node, trial.collective_timeout_s) if trial.nodes > 1 else None
     for line in surveyed["slow"] if surveyed else ():
         say(world, line)
+    node_cpus, watch = start_monitor(trial, world)
     stream = TrainingStream(trial, data, world.rank, world.device)
     test = open_loader(trial, data, "test", world.device) if trial.evaluate else None
+    laps.end("loader_s")
     checks.averages_gradients(trial, stream, world)
+    laps.end("check_s")
+    for index in world.device_indices:  # the check's model was another one's
+        torch.cuda.reset_peak_memory_stats(index)
     training = Training(trial, stream.samples, world, stream.steps_per_epoch)
     precision = checks.PrecisionObserver(training)
-    usage = monitor.CpuUsage()
+    usage = monitor.CpuUsage(node_cpus)
+    laps.end("build_s")
     compile_time_s = time_to_compile(training, stream, world) if trial.compile else None
+    if trial.compile:
+        laps.end("compile_s")
 
     if checkpoints is not None and (reason := training.replica.cannot_resume):
         say(world, f"no checkpoints: {reason}")
@@ -63,7 +84,10 @@ def train(trial: Trial, data: Path, out: Path, world: World, checkpoints: Checkp
     say(world, "steps end")
     parts = course.parts
 
-    facts = rank_facts(trial, world, usage)
+    watched = Watched() if watch is None else watch.end()
+    if course.resumed_at is not None:
+        watched = Watched(absent=dict.fromkeys(KINDS, "resumed: part of the training was in an earlier attempt"))
+    facts = rank_facts(trial, world, usage, laps, parts[-1].interval.marks_per_step)
     training.finish()
     precision.look_at_optimizer()
     weights = list(training.weights())
@@ -71,30 +95,37 @@ def train(trial: Trial, data: Path, out: Path, world: World, checkpoints: Checkp
     checks.weights_are_finite(trial, weights)
     difference = checks.weights_agree(trial, training.strategy, weights, world)
     checks.buffers_agree(trial, training.strategy, training.buffers(), world)
-    machine = describe_machine(trial.device) if world.local_rank == 0 else None
-    gathered = world.gather((parts, facts, machine))
+    node = None
+    if world.local_rank == 0:
+        node = Node(describe_machine(trial.device, node_cpus), usage.machine_s, watched)
+    gathered = world.gather((parts, facts, node))
     if gathered is None:
         return True
     parts_by_rank = [ranks_parts for ranks_parts, _, _ in gathered]
-    nodes = [ranks_machine for _, _, ranks_machine in gathered if ranks_machine is not None]
+    nodes = [ranks_node for _, _, ranks_node in gathered if ranks_node is not None]
+    machines = [node.machine for node in nodes]
+    readings = [{"node": number, **found} for number, node in enumerate(nodes) for found in node.watched.readings]
+    segments = merge_segments(parts_by_rank, training.strategy.exchanges_gradients)
     Record(
         trial=trial,
         status="ok",
         reason=None,
-        environment=nodes[0],
-        nodes=nodes,
-        segments=merge_segments(parts_by_rank, training.strategy.exchanges_gradients),
-        ranks=[ranks_facts for _, ranks_facts, _ in gathered],
+        environment=machines[0],
+        nodes=machines,
+        segments=segments,
+        ranks=[with_gpu_utilization(ranks_facts, segments, readings) for _, ranks_facts, _ in gathered],
         steps_per_epoch=stream.steps_per_epoch,
-        machine_cpu_time_s=usage.machine_s,
-        oversubscribed=any(trial.ranks_per_node * trial.threads_per_rank > node["usable_cpus"] for node in nodes),
+        machines_cpu_time_s=[node.machine_cpu_time_s for node in nodes],
+        oversubscribed=any(trial.ranks_per_node * trial.threads_per_rank > node["usable_cpus"] for node in machines),
         effective_precision=precision.seen,
         compile_time_s=compile_time_s,
         skipped_steps=training.skipped_steps,
         checkpoint_times_s=course.checkpoint_times_s,
         weights_max_difference=difference,
         survey=surveyed,
+        monitor_absent=[node.watched.absent for node in nodes],
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
+        monitor_sha256=write_samples(out / MONITOR, readings),
     ).write(out)
     return True
 
@@ -135,6 +166,18 @@ def run_segments(plans: list[Plan], course: Course, stream: TrainingStream, test
             stop.close()
 
 
+def start_monitor(trial: Trial, world: World) -> tuple[set[int], Watch | None]:
+    """(CPUs that any rank of this node may run on, this node's monitor: in its first rank, if one is asked for)."""
+    mine = (world.node_rank, os.getpid(), monitor.affinity(), device_uuids(trial.device, world.device_indices))
+    here = {rank: found for rank, (node, *found) in enumerate(world.exchange(mine)) if node == world.node_rank}
+    cpus = {cpu for _, affinity, _ in here.values() for cpu in affinity}
+    if world.local_rank > 0 or trial.monitor_interval_s is None:
+        return cpus, None
+    pids = {rank: pid for rank, (pid, _, _) in here.items()}
+    uuids = [uuid for _, _, ranks_uuids in here.values() for uuid in ranks_uuids]
+    return cpus, Watch(pids, uuids, sorted(cpus), trial.monitor_interval_s, workers=trial.loader_workers > 0)
+
+
 def time_to_compile(training: Training, stream: TrainingStream, world: World) -> float:
     """Let torch.compile do its work on a first batch, apart from all steps; returns the slowest rank's time in s."""
     (batch,) = stream.batches(0, 1)
@@ -151,7 +194,9 @@ def segments_of(trial: Trial, steps_per_epoch: int) -> list[Plan]:
     return [(True, 0, warmup_steps)] * (warmup_steps > 0) + [(False, warmup_steps, steps - warmup_steps)]
 
 
-def rank_facts(trial: Trial, world: World, usage: monitor.CpuUsage) -> RankFacts:
+def rank_facts(
+    trial: Trial, world: World, usage: monitor.CpuUsage, laps: measure.Laps, marks_per_step: int
+) -> RankFacts:
     cuda = world.device.type == "cuda"
     indices = world.device_indices
     return RankFacts(
@@ -160,11 +205,31 @@ def rank_facts(trial: Trial, world: World, usage: monitor.CpuUsage) -> RankFacts
         device_uuids=device_uuids(trial.device, indices),
         cpu_time_s=usage.rank_s,
         peak_memory_bytes=monitor.peak_memory_bytes(),
+        proportional_memory_bytes=monitor.proportional_memory_bytes(),
         peak_allocated_bytes=max(torch.cuda.max_memory_allocated(index) for index in indices) if cuda else None,
         peak_reserved_bytes=max(torch.cuda.max_memory_reserved(index) for index in indices) if cuda else None,
-        gpu_utilization_percent=None,  # sampled beside the ranks: the launching process adds it
+        gpu_utilization_percent=None,  # sampled beside the ranks: `with_gpu_utilization` adds it
         threads=torch.get_num_threads(),
+        affinity=monitor.affinity(),
+        startup_s=laps.times_s,
+        measuring_s_per_step=marks_per_step * measure.cost_of_a_mark_s(world),
     )
+
+
+def with_gpu_utilization(facts: RankFacts, segments: list[Segment], readings: list[dict[str, Any]]) -> RankFacts:
+    """The mean over a rank's GPUs and the timed segments; absent unless each of them was sampled meanwhile."""
+    windows = [segment.windows_s[facts.rank] for segment in segments if not segment.warmup]
+    means = []
+    for uuid in facts.device_uuids:
+        found = [
+            reading["utilization_percent"]
+            for reading in readings
+            if reading["name"] == uuid and any(start <= reading["time_s"] <= end for start, end in windows)
+        ]
+        if not found or None in found:
+            return facts
+        means.append(sum(found) / len(found))
+    return replace(facts, gpu_utilization_percent=sum(means) / len(means)) if means else facts
 
 
 def merge_segments(parts_by_rank: list[list[Part]], same_weights: bool) -> list[Segment]:
@@ -233,6 +298,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     trial = Trial.from_args(args)
     try:
+        laps = measure.Laps()
         die_with_parent()
         torch.set_num_threads(trial.threads_per_rank)  # spawn, torchrun, Snakemake and shells all have other defaults
         rank = launched_rank()
@@ -242,11 +308,14 @@ def main(argv: list[str] | None = None) -> None:
                 raise UserError(
                     f"{trial.id}: the search for its batch could not run; delete its largest.json, search again"
                 )
+            laps.end("import_s")
             data = args.data if args.stage_to is None else staged(args.data, args.stage_to)
+            laps.end("staging_s")
             checkpoints = None if args.checkpoints is None else Checkpoints(args.checkpoints, args.identity)
             with process_group(trial) as world:
+                laps.end("rendezvous_s")
                 try:
-                    ended = train(trial, data, args.out, world, checkpoints)
+                    ended = train(trial, data, args.out, world, checkpoints, laps)
                 except Exception as error:
                     if "timed out" in str(error).lower():
                         limit = f"collective_timeout_s={trial.collective_timeout_s:g}"

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from dpscale.record import STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
+from dpscale.record import SAMPLE_COLUMNS, STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
 
@@ -22,14 +23,25 @@ MACHINE = {
     "devices_per_machine": None,
     "device_model": None,
     "driver": None,
+    "max_clock_MHz": 3000,
+    "governor": "performance",
+    "numa_nodes": 1,
+    "kernel": "6.1.0",
+    "container": None,
+    "device_memory_bytes": None,
+    "device_ecc": None,
+    "device_power_limit_w": None,
+    "device_max_clock_MHz": None,
     "python": "3.11.2",
     "torch": "2.14.1",
     "cuda": None,
     "nccl": None,
     "code_digest": "0123456789abcdef",
+    "commit": "0123456789ab",
 }
 LAUNCH = {
     "command": ["python", "scripts/launch.py"],
+    "rerun": "env python scripts/launch.py",
     "started_at": "2026-01-01T00:00:00+00:00",
     "ended_at": "2026-01-01T00:01:00+00:00",
     "port_attempts": 1,
@@ -76,6 +88,7 @@ def a_trial(**changes: Any) -> Trial:
         "evaluate": True,
         "threads_per_rank": 1,
         "loader_workers": 0,
+        "monitor_interval_s": 0.5,
         "seed": 0,
         "timeout_s": 600.0,
         "collective_timeout_s": 120.0,
@@ -161,10 +174,14 @@ def rank_facts(rank: int = 0, **changes: Any) -> RankFacts:
         "device_uuids": [],
         "cpu_time_s": 3.0,
         "peak_memory_bytes": 300 * 1024 * 1024,
+        "proportional_memory_bytes": 200 * 1024 * 1024,
         "peak_allocated_bytes": None,
         "peak_reserved_bytes": None,
         "gpu_utilization_percent": None,
         "threads": 1,
+        "affinity": [0, 1],
+        "startup_s": {"import_s": 2.0, "staging_s": 0.0, "rendezvous_s": 0.25, "loader_s": 0.5, "build_s": 1.0},
+        "measuring_s_per_step": 1e-6,
     }
     return RankFacts(**values | changes)
 
@@ -186,7 +203,8 @@ def a_record(trial: Trial | None = None, **changes: Any) -> Record:
         ],
         "ranks": [rank_facts(rank) for rank in range(n)],
         "steps_per_epoch": 2,
-        "machine_cpu_time_s": 3.0 * n,
+        "machines_cpu_time_s": [3.0 * trial.ranks_per_node] * trial.nodes,
+        "monitor_absent": [{"package": "no RAPL", "gpu": "no GPU is used"}] * trial.nodes,
         "oversubscribed": False,
         "effective_precision": {
             "weights": "float32",
@@ -196,6 +214,7 @@ def a_record(trial: Trial | None = None, **changes: Any) -> Record:
         },
         "weights_max_difference": 0.0,
         "steps_sha256": None,
+        "monitor_sha256": None,
     }
     return Record(**values | changes)
 
@@ -231,6 +250,23 @@ def step_columns(record: Record) -> dict[str, list[Any]]:
 def steps_of(record: Record) -> dict[str, np.ndarray]:
     """The same as metrics.py takes them."""
     return {name: np.array(values) for name, values in step_columns(record).items()}
+
+
+def samples_of(record: Record, cpu_percent: float = 75.0) -> pd.DataFrame:
+    """What a monitor saw of a record's ranks: a sample every half second from 5 s before the first step to long after all."""
+    rows = [
+        {
+            "node": rank // record.trial.ranks_per_node,
+            "kind": "rank",
+            "name": str(rank),
+            "time_s": time_s,
+            "cpu_time_s": cpu_percent / 100 * (time_s - 90),
+            "memory_bytes": 250 * 1024 * 1024,
+        }
+        for rank in range(record.trial.world_size)
+        for time_s in np.arange(95.0, 115.0, 0.5)
+    ]
+    return pd.DataFrame(rows, columns=list(SAMPLE_COLUMNS))
 
 
 def measured(trial: Trial | None = None, epoch_s: float = 2.0, **changes: Any) -> Measured:

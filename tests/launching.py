@@ -21,7 +21,7 @@ import pyarrow
 
 from dpscale.attempt import free_port
 from dpscale.launchers import LAUNCHERS
-from dpscale.record import RECORD, Record, read_steps
+from dpscale.record import MONITOR, RECORD, STEPS, Record, read_steps
 from dpscale.strategies import STRATEGIES
 from dpscale.trial import Trial
 
@@ -67,6 +67,7 @@ def small_trial(strategy: str = "ddp", devices: int = 2, **changes: object) -> T
         "evaluate": True,
         "threads_per_rank": 1,
         "loader_workers": 0,
+        "monitor_interval_s": 0.5,
         "seed": 0,
         "timeout_s": 120.0,
         "collective_timeout_s": 60.0,
@@ -126,7 +127,7 @@ class Launch(Trained):
     def leaves_nothing_behind(self) -> bool:
         """No process (the kernel may take a moment), no draft, no record."""
         wait_until(lambda: not self.survivors(), "the end of all processes", timeout_s=10)
-        return not any((self.folder / name).exists() for name in (".attempt", RECORD, "steps.parquet"))
+        return not any((self.folder / name).exists() for name in (".attempt", RECORD, STEPS, MONITOR))
 
 
 def _traces(process: psutil.Process) -> str:
@@ -246,14 +247,17 @@ def trained(
         for number in range(trial.world_size):
             place = {
                 "RANK": number,
-                "LOCAL_RANK": number,
+                "LOCAL_RANK": number % trial.ranks_per_node,
                 "WORLD_SIZE": trial.world_size,
-                "LOCAL_WORLD_SIZE": trial.world_size,
-                "GROUP_RANK": 0,
+                "LOCAL_WORLD_SIZE": trial.ranks_per_node,
+                "GROUP_RANK": number // trial.ranks_per_node,  # several nodes are all this machine
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port,
                 "GLOO_SOCKET_IFNAME": loopback,
                 "DPSCALE_DRAFTS": folder,
+                # for the monitor, which is a process of its own
+                "PYTHONPATH": os.pathsep.join([str(TESTS / "injected"), str(SCRIPTS)]),
+                "DPSCALE_TEST_INJECT": inject,
                 "DPSCALE_TEST_RANK": rank,
                 "DPSCALE_TEST_OUT": folder,
                 **variables,

@@ -188,13 +188,13 @@ class Checkout:
         return found
 
     def ranks(self) -> list[psutil.Process]:
-        """The processes that train: the last ones below a launcher, but for the interpreter's own helper."""
+        """The processes that train: the last ones below a launcher, but for the interpreter's own helper and the monitor."""
         return [
             process
             for process in self.processes()
             if any(part.endswith(("scripts/spawn.py", "scripts/torchrun.py")) for part in command_of(process.parents()))
-            and not any("resource_tracker" in part for part in command_of([process]))
-            and not process.children()
+            and not is_helper(process)
+            and all(is_helper(child) for child in process.children())
         ]
 
     def end(self) -> None:
@@ -203,6 +203,10 @@ class Checkout:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
+
+
+def is_helper(process: psutil.Process) -> bool:
+    return any("resource_tracker" in part or part.endswith("scripts/sample.py") for part in command_of([process]))
 
 
 def command_of(processes: list[psutil.Process]) -> list[str]:

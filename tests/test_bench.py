@@ -19,6 +19,7 @@ def run_bench(*arguments, out):
     ("bench", "comparisons"),
     [
         ("loop", 2),
+        ("monitor", 2),
         ("strategies", 6),
         ("textbook", 2),
         ("loaders", 3),
@@ -57,6 +58,6 @@ def test_an_unknown_bench_is_refused(tmp_path):
     done = run_bench("lop", out=tmp_path)
     assert done.returncode == 2
     assert (
-        "choose from loop, strategies, half, textbook, loaders, collectives, dry_run, startup, job_start, accuracy"
+        "choose from loop, monitor, strategies, half, textbook, loaders, collectives, dry_run, startup, job_start, accuracy"
         in done.stderr
     )

@@ -108,6 +108,10 @@ WITHOUT_TORCH = [
     "tables",
     "figures",
     "monitor",
+    "sampling",
+    "nvml",
+    "hardware",
+    "usage",
     "environment",
     "collectives.operations",
     "collectives.settings",
@@ -127,7 +131,9 @@ def test_what_snakemake_reads_imports_no_torch(name):
     assert not [other for other in reached(name) if touches(other, "torch", inside_functions=False)]
 
 
-@pytest.mark.parametrize("name", ["trial", "plan", "order", "config", "launchers", "metrics", "statistics", "code"])
+@pytest.mark.parametrize(
+    "name", ["trial", "plan", "order", "config", "launchers", "metrics", "statistics", "usage", "code"]
+)
 def test_what_is_pure_has_no_use_for_torch_pandas_or_plots_at_all(name):
     packages = ["torch", "pandas", "matplotlib", "seaborn", "pyarrow"]
     assert not [package for package in packages if touches(f"dpscale.{name}", package)]
@@ -138,7 +144,7 @@ def test_what_is_pure_has_no_use_for_torch_pandas_or_plots_at_all(name):
 CLOCKS = {"perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns", "process_time", "now"}
 READS_A_CLOCK = {
     "dpscale.measure": "the only clock of a training step",
-    "dpscale.monitor": "stamps its samples of the GPUs, on a thread of the launching process",
+    "dpscale.sampling": "stamps the monitor's samples, in a process beside the ranks",
     "dpscale.attempt": "orders the failures of several ranks",
     "dpscale.history": "when an attempt at a trial began and ended",
     "dpscale.launching": "stamps the lines of a launch's log",
@@ -188,6 +194,7 @@ def test_no_strategy_knows_a_clock():
         ("world", {"strategies", "workloads", "measure", "record"}),
         ("plan", {"world", "record", "measure", "training", "tables"}),
         ("checks", {"measure", "record", "metrics"}),
+        ("sampling", {"measure", "training", "world", "record", "trial"}),
         ("largest", {"config", "plan", "strategies", "launchers", "metrics", "world"}),
         ("survey", {"strategies", "training", "record", "metrics", "collectives"}),
         ("collectives", {"strategies", "training", "metrics", "statistics", "tables", "figures"}),
@@ -207,7 +214,7 @@ def test_workloads_know_no_strategy_and_no_clock(name):
     assert not touches(name, "time")
 
 
-@pytest.mark.parametrize("name", ["metrics", "statistics"])
+@pytest.mark.parametrize("name", ["metrics", "statistics", "usage"])
 def test_metrics_do_no_input_and_no_output(name):
     calls = {ast.unparse(node.func) for node in ast.walk(tree_of(f"dpscale.{name}")) if isinstance(node, ast.Call)}
     assert not calls & {"open", "print", "input"}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import factories
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -28,11 +26,10 @@ from launching import (
     trained,
 )
 
-import launch as launch_script
-from dpscale import measure
-from dpscale.monitor import CpuUsage, GpuSampler
-from dpscale.phases import PHASE_COLUMNS
-from dpscale.record import RECORD, STEPS, Record, write_steps
+from dpscale import measure, metrics
+from dpscale.monitor import CpuUsage
+from dpscale.phases import LAUNCHED, PHASE_COLUMNS, STARTUP_PARTS
+from dpscale.record import RECORD, Record
 from dpscale.workloads.loading import Batch, TrainingStream
 from dpscale.world import World
 
@@ -148,6 +145,44 @@ def test_loader_workers_end_inside_the_interval_that_started_them(data: Path):
     assert len(psutil.Process().children()) == before
 
 
+def test_a_mark_is_set_before_and_after_each_phase(clock: Clock):
+    assert measure.time_steps(batches_after(clock, 0, 2), ClockworkStep(clock), ONE_RANK, 2).marks_per_step == 4
+
+
+def test_what_a_mark_costs_is_measured(monkeypatch: pytest.MonkeyPatch):
+    """Marks that take 100 us, by a clock that this process does not know."""
+
+    def slow_clock() -> float:
+        now_s = time.perf_counter()
+        while time.perf_counter() < now_s + 1e-4:
+            pass
+        return now_s
+
+    monkeypatch.setattr(measure, "COST_ROUNDS", 5)
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=slow_clock))
+    assert 0.9e-4 < measure.cost_of_a_mark_s(ONE_RANK) < 5e-4
+
+
+def test_parts_of_the_start_up_follow_each_other(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(LAUNCHED, str(1_000_000_000))
+    monkeypatch.setattr(clock, "time_ns", lambda: 3_500_000_000, raising=False)
+    laps = measure.Laps()
+    clock.now_s += 0.5
+    laps.end("import_s")
+    clock.now_s += 0.25
+    laps.end("rendezvous_s")
+    assert laps.times_s == {"import_s": 3.0, "rendezvous_s": 0.25}
+
+
+def test_a_start_that_nobody_stamped_has_no_first_part(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(LAUNCHED, raising=False)
+    laps = measure.Laps()
+    laps.end("import_s")
+    clock.now_s += 0.25
+    laps.end("rendezvous_s")
+    assert laps.times_s == {"rendezvous_s": 0.25}
+
+
 # A run, seen from outside
 
 
@@ -200,15 +235,31 @@ def test_phases_add_up_to_their_segment(long_run: Launch):
             assert 0.9 * (end - start) < summed_s <= end - start
 
 
+def test_parts_of_the_start_up_fill_the_time_from_the_launch_to_the_first_step(long_run: Launch):
+    seen_s = {
+        text: float(time) for time, text in re.findall(r"\[ *([\d.]+)\] (?:rank 0: )?(steps begin|\$ )", long_run.log)
+    }
+    wall_s = seen_s["steps begin"] - seen_s["$ "]
+    for facts in long_run.record.ranks:
+        assert list(facts.startup_s) == [name for name in STARTUP_PARTS if name != "compile_s"]
+        assert min(facts.startup_s.values()) >= 0
+    assert sum(long_run.record.ranks[0].startup_s.values()) == pytest.approx(wall_s, abs=0.2)
+
+
+def test_measuring_takes_next_to_nothing_of_a_step_and_is_known(long_run: Launch):
+    steps = {name: long_run.steps[name].to_numpy() for name in long_run.steps.column_names}
+    assert 0 < metrics.measuring_overhead_percent(long_run.record, steps) < 2
+
+
 def test_cpu_use_is_plausible(long_run: Launch):
     record = long_run.record
     wall_s = sum(end - start for segment in record.timed_segments for start, end in segment.windows_s[:1])
     capacity_s = wall_s * psutil.cpu_count()
     ranks_s = sum(facts.cpu_time_s for facts in record.ranks)
-    left_to_ranks = 1 - (record.machine_cpu_time_s - ranks_s) / capacity_s  # others may use this machine, too
+    left_to_ranks = 1 - (record.machines_cpu_time_s[0] - ranks_s) / capacity_s  # others may use this machine, too
     for facts in record.ranks:
         assert 0.2 * left_to_ranks < facts.cpu_time_s / wall_s < 1.1 * facts.threads
-    assert ranks_s <= 1.05 * record.machine_cpu_time_s <= 1.2 * capacity_s
+    assert ranks_s <= 1.05 * record.machines_cpu_time_s[0] <= 1.2 * capacity_s
 
 
 def test_nothing_of_cuda_is_claimed_on_a_cpu(long_run: Launch):
@@ -242,74 +293,3 @@ def test_peak_memory_is_the_ranks_own_and_not_its_starters(data: Path, tmp_path:
     for of_large, of_small in zip(large.ranks, small.ranks, strict=True):
         assert of_small.peak_memory_bytes > 50 * 2**20
         assert of_large.peak_memory_bytes == pytest.approx(of_small.peak_memory_bytes, rel=0.1)
-
-
-# GPUs, with stubs: NVML numbers all GPUs of the machine, whatever CUDA_VISIBLE_DEVICES says
-
-
-class NVMLError(Exception):
-    pass
-
-
-def stub_nvml(utilization: list[int | None]) -> SimpleNamespace:
-    """GPU i has UUID GPU-i and this utilisation; None: it can't tell, as in MIG mode."""
-
-    def rates(index: int) -> SimpleNamespace:
-        if utilization[index] is None:
-            raise NVMLError("not supported")
-        return SimpleNamespace(gpu=utilization[index])
-
-    def power(index: int) -> int:
-        raise NVMLError("not supported")
-
-    return SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: len(utilization),
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUUID=lambda index: f"GPU-{index}".encode(),
-        nvmlDeviceGetUtilizationRates=rates,
-        nvmlDeviceGetMemoryInfo=lambda index: SimpleNamespace(used=0),
-        nvmlDeviceGetPowerUsage=power,
-    )
-
-
-def sampled(monkeypatch: pytest.MonkeyPatch, utilization: list[int | None]) -> GpuSampler:
-    """A sampler that has gone round all GPUs."""
-    monkeypatch.setitem(sys.modules, "pynvml", stub_nvml(utilization))
-    with GpuSampler(interval_s=0.001) as sampler:
-        rounds = threading.Event()
-        while len({sample.uuid for sample in sampler.samples}) < sum(value is not None for value in utilization):
-            rounds.wait(0.001)
-    return sampler
-
-
-EVER = [(0.0, float("inf"))]
-
-
-def test_utilization_is_of_the_ranks_own_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    sampler = sampled(monkeypatch, [90, 80, 30, 40])
-    monkeypatch.setattr(sampler, "mean_utilization", lambda windows: GpuSampler.mean_utilization(sampler, EVER))
-    (tmp_path / "drafts").mkdir()
-    ranks = [factories.rank_facts(0, device_uuids=["GPU-2"]), factories.rank_facts(1, device_uuids=["GPU-3"])]
-    draft = replace(factories.a_record(), ranks=ranks, steps_sha256=write_steps(tmp_path / "drafts" / STEPS, {}))
-    launch_script.commit(draft, {}, sampler, tmp_path / "drafts", tmp_path)
-    committed = Record.read(tmp_path / RECORD)
-    assert [facts.gpu_utilization_percent for facts in committed.ranks] == [30, 40]
-
-
-def test_one_process_of_several_devices_has_their_mean_and_none_if_one_is_unknown():
-    assert launch_script.mean_of(["GPU-0", "GPU-1"], {"GPU-0": 20.0, "GPU-1": 40.0, "GPU-2": 90.0}) == 30
-    assert launch_script.mean_of(["GPU-0", "GPU-1"], {"GPU-0": 20.0}) is None
-
-
-def test_a_gpu_that_cannot_tell_its_utilization_does_not_silence_the_others(monkeypatch: pytest.MonkeyPatch):
-    assert sampled(monkeypatch, [None, 55]).mean_utilization(EVER) == {"GPU-1": 55}
-
-
-def test_samples_outside_the_windows_do_not_count(monkeypatch: pytest.MonkeyPatch):
-    sampler = sampled(monkeypatch, [55])
-    last_s = max(sample.monotonic_s for sample in sampler.samples)
-    assert sampler.mean_utilization([(last_s + 1, last_s + 2)]) == {}
-    assert np.isclose(sampler.mean_utilization([(0, last_s)])["GPU-0"], 55)

@@ -222,21 +222,20 @@ def test_memory_that_was_not_measured_is_absent_and_not_zero():
 
 def test_others_are_what_the_machine_used_beyond_the_ranks():
     ranks = [rank_facts(rank, cpu_time_s=3.0) for rank in range(2)]
-    record = record_of(a_segment(seconds=[4, 4]), ranks=ranks, machine_cpu_time_s=8.0)
+    record = record_of(a_segment(seconds=[4, 4]), ranks=ranks, machines_cpu_time_s=[8.0])
     assert metrics.others_cpu_percent(record) == 100 * 2 / (2 * 4)
 
 
 def test_clock_ticks_make_no_negative_others():
-    assert metrics.others_cpu_percent(record_of(a_segment(seconds=[4, 4]), machine_cpu_time_s=5.9)) == 0.0
+    assert metrics.others_cpu_percent(record_of(a_segment(seconds=[4, 4]), machines_cpu_time_s=[5.9])) == 0.0
 
 
 def test_nor_do_they_make_more_of_others_than_there_is():
-    assert metrics.others_cpu_percent(record_of(a_segment(seconds=[4, 4]), machine_cpu_time_s=14.1)) == 100.0
+    assert metrics.others_cpu_percent(record_of(a_segment(seconds=[4, 4]), machines_cpu_time_s=[14.1])) == 100.0
 
 
-def test_others_are_unknown_on_several_nodes_or_where_they_were_not_measured():
-    assert metrics.others_cpu_percent(a_record(a_trial(nodes=2, devices_per_node=1))) is None
-    assert metrics.others_cpu_percent(a_record(machine_cpu_time_s=None)) is None
+def test_others_are_unknown_where_they_were_not_counted():
+    assert metrics.others_cpu_percent(a_record(machines_cpu_time_s=[])) is None
 
 
 def test_linear_scaling_is_an_efficiency_of_one():
@@ -255,7 +254,7 @@ def test_an_oversubscribed_trial_says_by_how_much():
 
 @pytest.mark.parametrize(("machine_s", "warned"), [(6.0, False), (6.39, False), (6.41, True)])
 def test_others_are_warned_of_above_five_percent(machine_s, warned):
-    record = record_of(a_segment(seconds=[4, 4]), machine_cpu_time_s=machine_s)
+    record = record_of(a_segment(seconds=[4, 4]), machines_cpu_time_s=[machine_s])
     assert bool(metrics.warnings(record)) is warned
 
 

@@ -429,7 +429,7 @@ def test_partial_works_where_nothing_was_measured_yet(checkout: Checkout) -> Non
     assert set(checkout.table("summary").status) == {"missing"}
 
 
-@pytest.mark.parametrize("name", ["record.json", "steps.parquet"])
+@pytest.mark.parametrize("name", ["record.json", "steps.parquet", "monitor.parquet"])
 def test_a_cut_file_is_refused_by_name_with_a_remedy(checkout: Checkout, name: str) -> None:
     folder = checkout.results("small/trials/ddp/spawn/1x2/r0")
     content = (folder / name).read_bytes()

@@ -21,7 +21,7 @@ import reference
 from dpscale.cluster import ClusterConfig
 from dpscale.config import Config, load_config
 from dpscale.plan import plan_trials
-from dpscale.record import STEP_COLUMNS, Record
+from dpscale.record import SAMPLE_COLUMNS, STEP_COLUMNS, Record
 from dpscale.strategies import STRATEGIES
 from dpscale.tables.schema import TABLES
 
@@ -302,6 +302,7 @@ def first_column(page: Path, heading: str) -> list[str]:
 def test_the_fields_of_a_record_are_explained() -> None:
     page = ROOT / "docs" / "reference.md"
     assert first_column(page, "`steps.parquet` has a row") == list(STEP_COLUMNS)
+    assert first_column(page, "`monitor.parquet` has a row") == list(SAMPLE_COLUMNS)
     fields = [field.name for field in dataclasses.fields(Record)]
     assert first_column(page, "`record.json` holds the rest") == ["format_version", *fields]
 

@@ -13,21 +13,29 @@ from dpscale import record as module
 from dpscale.errors import UserError
 from dpscale.record import (
     FORMAT_VERSION,
+    MONITOR,
     RECORD,
+    SAMPLE_COLUMNS,
     STEP_COLUMNS,
     STEPS,
     Record,
+    read_samples,
     read_steps,
     write_atomically,
+    write_samples,
     write_steps,
 )
+
+READINGS = [{"node": 0, "kind": "rank", "name": "0", "time_s": 0.1 + 0.2, "cpu_time_s": 1 / 3, "memory_bytes": 2**40}]
 
 
 def write(folder, record=None):
     """A record and its steps in a folder, as a trial leaves them."""
     record = record or a_record()
     columns = step_columns(record) if record.status == "ok" else {}
-    record = replace(record, steps_sha256=write_steps(folder / STEPS, columns))
+    steps = write_steps(folder / STEPS, columns)
+    samples = write_samples(folder / MONITOR, READINGS if record.status == "ok" else [])
+    record = replace(record, steps_sha256=steps, monitor_sha256=samples)
     record.write(folder)
     return record
 
@@ -65,6 +73,12 @@ def test_steps_have_the_same_columns_and_types_where_there_are_none(tmp_path):
     write(tmp_path)
     assert empty == read_steps(tmp_path / RECORD).schema
     assert tuple(empty.names) == STEP_COLUMNS
+
+
+def test_samples_come_back_as_they_were_written_and_what_was_not_told_is_null(tmp_path):
+    write(tmp_path)
+    (row,) = read_samples(tmp_path / RECORD).to_pylist()
+    assert row == {name: READINGS[0].get(name) for name in SAMPLE_COLUMNS}
 
 
 def test_numbers_keep_every_bit(tmp_path):
@@ -141,23 +155,34 @@ def test_and_is_never_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_steps_are_refused(tmp_path):
-    write(tmp_path)
-    (tmp_path / STEPS).unlink()
-    assert f"{STEPS}: missing, cut or not of this record" in refusal(tmp_path)
+BESIDE = pytest.mark.parametrize("name", [STEPS, MONITOR])
 
 
-def test_cut_steps_are_refused(tmp_path):
+@BESIDE
+def test_a_missing_file_beside_it_is_refused(tmp_path, name):
     write(tmp_path)
-    content = (tmp_path / STEPS).read_bytes()
-    (tmp_path / STEPS).write_bytes(content[:-1])
-    assert f"{STEPS}: missing, cut or not of this record" in refusal(tmp_path)
+    (tmp_path / name).unlink()
+    assert f"{name}: missing, cut or not of this record" in refusal(tmp_path)
+
+
+@BESIDE
+def test_a_cut_file_beside_it_is_refused(tmp_path, name):
+    write(tmp_path)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[:-1])
+    assert f"{name}: missing, cut or not of this record" in refusal(tmp_path)
 
 
 def test_steps_of_another_record_are_refused(tmp_path):
     write(tmp_path)
     write_steps(tmp_path / STEPS, {})
     assert f"{STEPS}: missing, cut or not of this record" in refusal(tmp_path)
+
+
+def test_samples_of_another_record_are_refused(tmp_path):
+    write(tmp_path)
+    write_samples(tmp_path / MONITOR, [])
+    assert f"{MONITOR}: missing, cut or not of this record" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(

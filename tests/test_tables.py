@@ -18,6 +18,7 @@ from factories import (
     measured,
     rank_facts,
     repeats,
+    samples_of,
     steps_of,
 )
 from hypothesis import given, settings
@@ -297,7 +298,7 @@ def test_a_warning_of_some_repeats_says_of_how_many():
 
 
 def test_the_same_kind_of_warning_is_given_once():
-    busy = [measured(replace(DDP, repeat=repeat), machine_cpu_time_s=7.0 + repeat) for repeat in range(2)]
+    busy = [measured(replace(DDP, repeat=repeat), machines_cpu_time_s=[7.0 + repeat]) for repeat in range(2)]
     assert summary_of(busy).loc["ddp"].warnings == "other processes used 12 % of the CPUs (in 2 of 2 repeats)"
 
 
@@ -351,7 +352,8 @@ def test_an_outlier_is_marked_counted_and_kept():
 
 
 def written(tmp_path, rows):
-    tables = make_tables(rows)
+    samples = {record.trial.id: samples_of(record) for _, record, _ in rows if record is not None and record.ranks}
+    tables = make_tables(rows, samples=samples)
     for name, table in tables.items():
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     return tables
@@ -379,7 +381,12 @@ def test_a_strategy_may_be_called_what_pandas_takes_for_something_else(tmp_path,
 
 def test_every_column_of_text_is_read_as_text():
     other = replace(DDP, strategy="other", base="ddp")
-    tables = make_tables([measured(trial, ranks=[rank_facts(rank) for rank in range(2)]) for trial in (DDP, other)])
+    found = [measured(trial, ranks=[rank_facts(rank) for rank in range(2)]) for trial in (DDP, other)]
+    samples = {trial.id: samples_of(record) for trial, record, _ in found}
+    tables = make_tables(found, samples=samples, digests={trial.id: "ab" * 32 for trial, _, _ in found})
     texts = {name for table in tables.values() for name in table.columns if isinstance(table[name].iloc[0], str)}
     of_collectives = {"backend", "operation", "dtype"}
-    assert texts == TEXTS - of_collectives - {"speedup_spread"}  # n/a without a base
+    assert texts == TEXTS - of_collectives - {
+        "speedup_spread",
+        "throttle_reasons",
+    }  # n/a without a base, and without a GPU

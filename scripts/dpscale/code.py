@@ -189,7 +189,7 @@ def digest_of(scripts: tuple[str, ...], rows: tuple[str, ...] = (), own_names: t
 def trial_code(base: str, model: str, launcher: str) -> str:
     """Digest of all code that one trial runs: launching, its launcher, training, its strategy's row, and its model."""
     rows, own_names = _code_of("dpscale.workloads.models", model)
-    scripts = ("launch.py", f"{launcher}.py", "train.py")
+    scripts = ("launch.py", f"{launcher}.py", "train.py", "sample.py")
     return digest_of(scripts, (row_module("dpscale.strategies", base), *rows), own_names)
 
 

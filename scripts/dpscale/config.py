@@ -197,6 +197,9 @@ class ExperimentConfig(Strict):
     evaluate: bool = Field(True, description="evaluate the whole test set after each epoch (or after the steps)")
     threads_per_rank: Count = Field(1, description="CPU threads of each rank, for every strategy and launcher alike")
     loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")
+    monitor_interval_s: Number | None = Field(
+        0.5, ge=0.05, le=60, description="from one sample of ranks and devices to the next; null = none is taken"
+    )
     collectives: CollectivesConfig = Field(default_factory=CollectivesConfig)
     repeats: Count = Field(
         3, le=MOST_REPEATS, description="separate launches of each cell; from 6 on there is a 95 % interval"

@@ -24,6 +24,7 @@ from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
 from dpscale.launched import Launched
 from dpscale.launchers import CONTRACT, LAUNCHERS
+from dpscale.phases import LAUNCHED
 from dpscale.placement import ByHand, needs_a_job, place
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -79,6 +80,7 @@ def environment_for(launched: Launched, drafts: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PYTHONUNBUFFERED": "1",
         "DPSCALE_DRAFTS": str(drafts),
+        LAUNCHED: str(time.time_ns()),
         own.FOLDERS: os.pathsep.join(map(str, own.search_folders())),  # ranks may start in another folder
     }
     if launched.device == "cpu":

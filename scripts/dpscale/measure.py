@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,11 +12,12 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from dpscale.phases import PHASE_COLUMNS
+from dpscale.phases import LAUNCHED, PHASE_COLUMNS
 from dpscale.workloads.loading import Batch
 from dpscale.world import World
 
 Result = TypeVar("Result")
+COST_ROUNDS, COST_MARKS = 20, 100  # of finding out what a mark costs
 
 
 class Step(Protocol):
@@ -38,6 +41,7 @@ class Interval:
     phase_times_s: list[tuple[float, ...]]  # [step][phase], in the order of PHASE_COLUMNS
     samples: list[int]  # [step], as the loader delivered them
     losses: list[float]  # [step], mean over this rank's samples, whose parts are equal
+    marks_per_step: int  # that the clock stood at
 
 
 class _CpuMarks:
@@ -72,6 +76,24 @@ class _CudaMarks:
         return [start.elapsed_time(end) / 1000 for start, end in pairwise(self.marks)]
 
 
+def _marks_of(world: World) -> _CpuMarks | _CudaMarks:
+    return _CudaMarks() if world.device.type == "cuda" else _CpuMarks()
+
+
+def cost_of_a_mark_s(world: World) -> float:
+    """What one mark costs this process here and now, in s of the host. To be asked after the timed steps: on CUDA they may
+    cost less, where the host runs ahead of the device."""
+    times_s = []
+    for _ in range(COST_ROUNDS):
+        marks = _marks_of(world)
+        started_s = time.perf_counter()
+        for _ in range(COST_MARKS):
+            marks.set()
+        times_s.append((time.perf_counter() - started_s) / COST_MARKS)
+    world.synchronize()
+    return statistics.median(times_s)
+
+
 def never(steps: int) -> bool:
     return False
 
@@ -87,7 +109,7 @@ def time_steps(
     Raises:
         RuntimeError: the loader delivers fewer batches, or more.
     """
-    marks = _CudaMarks() if world.device.type == "cuda" else _CpuMarks()
+    marks = _marks_of(world)
     samples: list[int] = []
     losses: list[torch.Tensor] = []
     world.barrier()
@@ -117,12 +139,14 @@ def time_steps(
         raise RuntimeError(f"the loader delivers more than the {num_steps} batches that were expected")
     world.synchronize()
     ended_s = time.perf_counter()
+    differences_s = marks.differences_s()
     return Interval(
         started_s=started_s,
         ended_s=ended_s,
-        phase_times_s=_by_phase(marks.differences_s(), len(samples)),
+        phase_times_s=_by_phase(differences_s, len(samples)),
         samples=samples,
         losses=torch.stack(losses).double().reshape(len(samples), -1).mean(dim=1).tolist(),
+        marks_per_step=len(differences_s) // len(samples),
     )
 
 
@@ -146,6 +170,25 @@ def time_call(function: Callable[[], Result], world: World) -> tuple[Result, tup
     result = function()
     world.synchronize()
     return result, (started_s, time.perf_counter())
+
+
+class Laps:
+    """The parts of the start-up one after another: each lasts from the end of the one before, so they add up."""
+
+    def __init__(self) -> None:
+        """Begin when the launcher was started, where it said so."""
+        launched_ns = os.environ.get(LAUNCHED)
+        self.times_s: dict[str, float] = {}
+        self._last_s: float | None = None
+        if launched_ns is not None:  # of another process, maybe on another machine: only their calendar is one
+            self._last_s = time.perf_counter() - max(0, time.time_ns() - int(launched_ns)) / 1e9
+
+    def end(self, name: str) -> None:
+        """A part ends here. The first is left out where nobody said when it began."""
+        now_s = time.perf_counter()
+        if self._last_s is not None:
+            self.times_s[name] = now_s - self._last_s
+        self._last_s = now_s
 
 
 def as_columns(interval: Interval) -> dict[str, list[Any]]:

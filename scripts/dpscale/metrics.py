@@ -6,14 +6,16 @@ Rates are sums over sums. `steps` are the columns of steps.parquet as numpy arra
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from dpscale.phases import PHASE_COLUMNS
-from dpscale.record import Evaluation, Record, Segment, Window
+from dpscale.record import Evaluation, RankFacts, Record, Segment, Window
 
 Steps = Mapping[str, np.ndarray]
 FLAG_OTHERS_ABOVE_PERCENT = 5.0
+FLAG_OVERHEAD_ABOVE_PERCENT = 2.0
 MIB = 1024 * 1024
 
 
@@ -161,12 +163,75 @@ def cpu_percent_per_rank(record: Record) -> float:
 
 
 def others_cpu_percent(record: Record) -> float | None:
-    """What processes other than the ranks used of the usable CPUs while the trial was timed. One machine only."""
-    if record.machine_cpu_time_s is None or record.trial.nodes > 1:
-        return None
-    others_s = record.machine_cpu_time_s - sum(facts.cpu_time_s for facts in record.ranks)
-    available_s = record.environment["usable_cpus"] * training_time_s(record.timed_segments)
-    return min(100.0, max(0.0, 100 * others_s / available_s))  # the kernel counts in ticks, of 10 ms mostly
+    """What processes other than the ranks used of the usable CPUs while the trial was timed, on the node where it was most."""
+    return max(others_cpu_percents(record), default=None)
+
+
+def others_cpu_percents(record: Record) -> list[float]:
+    """The same of every node; nothing where it was not counted."""
+    found = []
+    for node, (machine, machine_s) in enumerate(zip(machines(record), record.machines_cpu_time_s, strict=False)):
+        ranks_s = sum(facts.cpu_time_s for facts in ranks_of_node(record, node))
+        available_s = machine["usable_cpus"] * sum(end - start for start, end in windows_of_node(record, node))
+        others_percent = 100 * (machine_s - ranks_s) / available_s
+        found.append(min(100.0, max(0.0, others_percent)))  # the kernel counts in ticks, of 10 ms mostly
+    return found
+
+
+def machines(record: Record) -> list[dict[str, Any]]:
+    """Facts of every node's machine."""
+    return record.nodes or [record.environment]
+
+
+def ranks_of_node(record: Record, node: int) -> list[RankFacts]:
+    """Ranks are placed node by node."""
+    size = record.trial.ranks_per_node
+    return record.ranks[node * size : (node + 1) * size]
+
+
+def timed_windows(record: Record, rank: int) -> list[Window]:
+    return [segment.windows_s[rank] for segment in record.timed_segments]
+
+
+def windows_of_node(record: Record, node: int, warmup: bool = False) -> list[Window]:
+    """Of each timed segment, from its first rank's start to its last one's end; with `warmup` of all segments."""
+    ranks = [facts.rank for facts in ranks_of_node(record, node)]
+    segments = record.segments if warmup else record.timed_segments
+    windows = [[segment.windows_s[rank] for rank in ranks] for segment in segments]
+    return [(min(start for start, _ in pairs), max(end for _, end in pairs)) for pairs in windows]
+
+
+def epochs_per_timed_part(record: Record) -> float:
+    """What a sum over all that was timed is to be multiplied by to be that of one epoch."""
+    segments = record.timed_segments
+    if record.trial.epochs is not None:
+        return 1 / len(segments)
+    assert record.steps_per_epoch is not None
+    return record.steps_per_epoch / sum(segment.num_steps for segment in segments)
+
+
+def first_step_s(steps: Steps) -> list[float]:
+    """[rank] how long its very first step took, warm-up or not."""
+    first = (steps["segment"] == 0) & (steps["step"] == 0)
+    order = np.argsort(steps["rank"][first])
+    return np.sum([steps[phase][first] for phase in PHASE_COLUMNS], axis=0)[order].tolist()
+
+
+def measuring_overhead_percent(record: Record, steps: Steps) -> float:
+    """What the marks of the clock cost of a step: of the rank on which it is most."""
+    timed = ~steps["warmup"]
+    step_s = np.sum([steps[phase] for phase in PHASE_COLUMNS], axis=0)
+    return max(
+        100 * facts.measuring_s_per_step / float(step_s[timed & (steps["rank"] == facts.rank)].mean())
+        for facts in record.ranks
+    )
+
+
+def ranks_on_the_same_cpus(record: Record, facts: RankFacts) -> list[int]:
+    """Other ranks of its node that may run on some of its CPUs."""
+    node = facts.rank // record.trial.ranks_per_node
+    others = [other for other in ranks_of_node(record, node) if other.rank != facts.rank]
+    return [other.rank for other in others if set(other.affinity) & set(facts.affinity)]
 
 
 def peak_memory_MiB(record: Record, kind: str) -> float | None:
@@ -186,7 +251,7 @@ def scaling_efficiency(speedup: float, devices: int) -> float:
     return speedup / devices
 
 
-def warnings(record: Record) -> list[str]:
+def warnings(record: Record, steps: Steps | None = None) -> list[str]:
     """What a reader must know before trusting the record's times."""
     found = []
     if record.oversubscribed:
@@ -199,9 +264,29 @@ def warnings(record: Record) -> list[str]:
         found.append("shared nodes: other jobs may have run on them")
     found += (record.survey or {}).get("slow", [])
     found += _of_its_search(record)
+    found += _of_affinity(record)
+    overhead = None if steps is None else measuring_overhead_percent(record, steps)
+    if overhead is not None and overhead > FLAG_OVERHEAD_ABOVE_PERCENT:
+        found.append(f"measuring takes {overhead:.1f} % of a step")
     others = others_cpu_percent(record)
     if others is not None and others > FLAG_OTHERS_ABOVE_PERCENT:
         found.append(f"other processes used {others:.0f} % of the CPUs")
+    return found
+
+
+def _of_affinity(record: Record) -> list[str]:
+    """Ranks that are pinned so that they share CPUs: some but not all, or fewer than their threads. All ranks on all CPUs is
+    what no pinning looks like, and `oversubscribed` says if those don't suffice."""
+    found = []
+    for node in range(record.trial.nodes):
+        ranks = ranks_of_node(record, node)
+        if len({tuple(facts.affinity) for facts in ranks}) == 1:
+            continue
+        for facts in ranks:
+            shared_with = [rank for rank in ranks_on_the_same_cpus(record, facts) if rank > facts.rank]
+            if shared_with:
+                shared = ", ".join(map(str, shared_with))
+                found.append(f"pinning: rank {facts.rank} shares CPUs with rank {shared}")
     return found
 
 

@@ -447,6 +447,7 @@ def _cells(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
                     evaluate=experiment.evaluate,
                     threads_per_rank=experiment.threads_per_rank,
                     loader_workers=experiment.loader_workers,
+                    monitor_interval_s=experiment.monitor_interval_s,
                     seed=experiment.seed,
                     timeout_s=experiment.timeout_s,
                     collective_timeout_s=experiment.collective_timeout_s,

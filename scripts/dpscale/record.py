@@ -1,7 +1,7 @@
 """What a trial leaves: raw times and the facts needed to trust them. No rates: see metrics.py.
 
-Two files: record.json, and beside it steps.parquet with every rank's every step. record.json is written last and holds
-the digest of the other, so that a pair is whole or is refused.
+Three files: record.json, and beside it steps.parquet with every rank's every step and monitor.parquet with what was sampled
+meanwhile. record.json is written last and holds the digests of the others, so that the three are whole or are refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 # 3: evaluations count predictions, of which a sequence of tokens has many; trials whose batch a search found
 # 4: right answers among the five likeliest; the learning rate of each segment
 # 5: attempts, and times of checkpoints; the survey of nodes before a trial that spans several
+# samples of the monitor, CPU time of every node's machine, affinity and PSS of ranks, start-up, the cost of measuring
 FORMAT_VERSION = 5
-RECORD, STEPS = "record.json", "steps.parquet"
+RECORD, STEPS, MONITOR = "record.json", "steps.parquet", "monitor.parquet"
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
 
@@ -65,11 +66,15 @@ class RankFacts:
     node: str  # SLURM's name of it, else the host's
     device_uuids: list[str]
     cpu_time_s: float
-    peak_memory_bytes: int
+    peak_memory_bytes: int  # resident (VmHWM)
+    proportional_memory_bytes: int | None  # resident after the steps, shared pages divided (PSS); null if not told
     peak_allocated_bytes: int | None  # CUDA: by tensors, and ...
     peak_reserved_bytes: int | None  # ... by torch's caching allocator; null on a CPU
     gpu_utilization_percent: float | None  # mean over its devices and the timed segments; null where not measured
     threads: int
+    affinity: list[int]  # CPUs that it may run on
+    startup_s: dict[str, float]  # STARTUP_PARTS, up to its first step
+    measuring_s_per_step: float  # what the marks of a step cost it, timed after the steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +92,9 @@ class Record:
     segments: list[Segment] = field(default_factory=list)
     ranks: list[RankFacts] = field(default_factory=list)
     steps_per_epoch: int | None = None
-    machine_cpu_time_s: float | None = None  # of all processes of rank 0's machine, over the timed segments
+    machines_cpu_time_s: list[float] = field(
+        default_factory=list
+    )  # [node] of all its processes, over the timed segments
     oversubscribed: bool | None = None  # more threads than usable CPUs
     effective_precision: dict[str, str] = field(default_factory=dict)  # dtypes that were seen, not asked for
     compile_time_s: float | None = None  # of torch.compile, before any step; null without it
@@ -95,7 +102,9 @@ class Record:
     checkpoint_times_s: list[float] = field(default_factory=list)  # the slowest rank's, of each; in no other time
     weights_max_difference: float | None = None  # between ranks, after training; null if they exchange nothing
     survey: dict[str, Any] | None = None  # of all nodes before the training; null on one node
+    monitor_absent: list[dict[str, str]] = field(default_factory=list)  # [node] kind of sample -> why there is none
     steps_sha256: str | None = None
+    monitor_sha256: str | None = None
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != (self.reason is None):
@@ -127,17 +136,22 @@ class Record:
     @classmethod
     def write_unavailable(cls, trial: Trial, reason: str, environment: dict[str, Any], folder: Path) -> None:
         """The files of a trial that can't run on this machine: no step, and the reason."""
-        digest = write_steps(folder / STEPS, {})
-        cls(trial=trial, status="unavailable", reason=reason, environment=environment, steps_sha256=digest).write(
-            folder
-        )
+        steps, samples = write_steps(folder / STEPS, {}), write_samples(folder / MONITOR, [])
+        cls(
+            trial=trial,
+            status="unavailable",
+            reason=reason,
+            environment=environment,
+            steps_sha256=steps,
+            monitor_sha256=samples,
+        ).write(folder)
 
     @classmethod
     def read(cls, path: Path) -> Record:
         """The record in a record.json.
 
         Raises:
-            UserError: unreadable, of another format, or its steps.parquet is not the one it was written with.
+            UserError: unreadable, of another format, or a file beside it is not the one it was written with.
         """
         remedy = f"delete {path.parent} and run the same command again"
         try:
@@ -149,9 +163,10 @@ class Record:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: not a whole record ({type(error).__name__}: {error}); {remedy}") from None
-        steps = path.with_name(STEPS)
-        if record.status == "ok" and (not steps.is_file() or sha256_of(steps) != record.steps_sha256):
-            raise UserError(f"{steps}: missing, cut or not of this record; {remedy}")
+        for name, digest in ((STEPS, record.steps_sha256), (MONITOR, record.monitor_sha256)):
+            beside = path.with_name(name)
+            if record.status == "ok" and (not beside.is_file() or sha256_of(beside) != digest):
+                raise UserError(f"{beside}: missing, cut or not of this record; {remedy}")
         return record
 
 
@@ -181,15 +196,45 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
 STEP_COLUMNS = ("segment", "warmup", "rank", "step", *PHASE_COLUMNS, "samples", "loss")
 
 
+# of monitor.parquet, a row per reading; what a kind of reading does not have is null. Counters run on.
+SAMPLE_COLUMNS = {
+    "node": "int32",
+    "kind": "string",  # rank, gpu, package (of CPUs), machine, monitor
+    "name": "string",  # the rank's number, the GPU's UUID, the package's name
+    "time_s": "float64",  # of the node's monotonic clock, as windows_s
+    "cpu_time_s": "float64",  # so far
+    "memory_bytes": "int64",  # resident; of a GPU what all processes have taken
+    "utilization_percent": "int32",  # share of the last sampling period in which any kernel ran
+    "power_w": "float64",
+    "energy_j": "float64",  # so far
+    "energy_range_j": "float64",  # where that counter begins again
+    "sm_clock_MHz": "int32",
+    "memory_clock_MHz": "int32",
+    "temperature_C": "int32",
+    "throttle_reasons": "string",
+    "processes": "int32",  # that have a context on the GPU
+}
+
+
 def write_steps(path: Path, columns: dict[str, list[Any]]) -> str:
     """Write steps.parquet: a row per rank and step, STEP_COLUMNS; returns its sha256."""
+    kinds = {"warmup": "bool"} | dict.fromkeys(("segment", "rank", "step", "samples"), "int32")
+    return _write_table(path, columns, {name: kinds.get(name, "float64") for name in STEP_COLUMNS})
+
+
+def write_samples(path: Path, readings: list[dict[str, Any]]) -> str:
+    """Write monitor.parquet: a row per reading, SAMPLE_COLUMNS; returns its sha256."""
+    columns = {name: [reading.get(name) for reading in readings] for name in SAMPLE_COLUMNS}
+    return _write_table(path, columns, SAMPLE_COLUMNS)
+
+
+def _write_table(path: Path, columns: dict[str, list[Any]], kinds: dict[str, str]) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {"warmup": pa.bool_()} | {name: pa.int32() for name in ("segment", "rank", "step", "samples")}
-    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in STEP_COLUMNS])
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
     written = BytesIO()
-    pq.write_table(pa.table({name: columns.get(name, []) for name in STEP_COLUMNS}, schema=schema), written)
+    pq.write_table(pa.table({name: columns.get(name, []) for name in kinds}, schema=schema), written)
     write_atomically(path, written.getvalue())
     return sha256_of(path)
 
@@ -199,6 +244,13 @@ def read_steps(record_path: Path) -> pyarrow.Table:
     import pyarrow.parquet as pq
 
     return pq.read_table(record_path.with_name(STEPS))
+
+
+def read_samples(record_path: Path) -> pyarrow.Table:
+    """The samples beside a record.json, as written by `write_samples`."""
+    import pyarrow.parquet as pq
+
+    return pq.read_table(record_path.with_name(MONITOR))
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -38,6 +38,7 @@ class Trial(Launched):
     warmup_steps: int | None
     evaluate: bool
     loader_workers: int
+    monitor_interval_s: float | None  # from one sample of the monitor to the next; None = no monitor
     seed: int  # of this repeat
     # How often it is saved; None = never: a limit as those of every launch. A checkpoint is in no timing.
     checkpoint_interval_s: float | None = dataclasses.field(compare=False)

@@ -68,6 +68,14 @@ class World:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
+    def exchange(self, value: object) -> list:
+        """Every rank's value on every rank, in the order of ranks."""
+        if self.size == 1:
+            return [value]
+        values: list = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
     def gather(self, value: object) -> list | None:
         """Every rank's value on rank 0, in the order of ranks; None elsewhere."""
         if self.size == 1:

@@ -1,4 +1,4 @@
-"""What the project costs, as ratios of interleaved pairs, and what it learns: its loop, strategies, loaders, times of collectives, dry run, start-up.
+"""What the project costs, as ratios of interleaved pairs, and what it learns: its loop, monitor, strategies, loaders, times of collectives, dry run, start-up.
 
     python tests/bench/run.py                every bench, at least 5 pairs each: some 20 minutes on 2 cores
     python tests/bench/run.py loop           one of them
@@ -29,6 +29,7 @@ from dpscale.environment import describe_machine
 
 BENCHES = (
     "loop",
+    "monitor",
     "strategies",
     "half",
     "textbook",

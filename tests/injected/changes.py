@@ -318,6 +318,31 @@ def checks_often() -> None:
     RemoteExecutor.next_seconds_between_status_checks = property(lambda self: 1, lambda self, seconds: None)
 
 
+@after("dpscale.sampling")
+def monitor_starts_late() -> None:
+    """The monitor of the chosen rank's node takes two seconds to start."""
+    from dpscale import sampling
+
+    sample = sampling.sample_until_told
+
+    def late(*arguments):
+        if is_chosen_rank():
+            time.sleep(2)
+        sample(*arguments)
+
+    sampling.sample_until_told = late
+
+
+@after("dpscale.sampling")
+def monitor_breaks() -> None:
+    from dpscale import sampling
+
+    def broken(*arguments):
+        raise OSError("planted")
+
+    sampling.sample_until_told = broken
+
+
 @after("dpscale.training")
 def starts_late() -> None:
     """The chosen rank is two seconds late for its first step."""

@@ -14,7 +14,7 @@ from pipeline import Checkout, small_config, small_experiment
 
 from dpscale.attempt import free_port
 from dpscale.collectives.run import Result
-from dpscale.record import Record
+from dpscale.record import RECORD, Record, read_samples
 from slurm.cluster import NODES, Cluster
 from slurm.conftest import ClusterCheckout
 
@@ -65,6 +65,15 @@ def test_a_record_has_the_ranks_and_nodes_that_its_path_says(done: ClusterChecko
     # ranks 0, 1, ... fill the first node first, so rank 0 is on it
     assert [facts.node for facts in record.ranks] == [node for node in job["nodes"] for _ in range(devices_per_node)]
     assert [machine["node"] for machine in record.nodes] == job["nodes"]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_each_node_has_a_monitor_of_its_own_ranks(done: ClusterCheckout, cell: str) -> None:
+    record = record_of(done, cell)
+    ranks = read_samples(done.copy.results(f"small/trials/{cell}/r0/{RECORD}")).to_pandas().query("kind == 'rank'")
+    seen = {(node, int(name)) for node, name in zip(ranks.node, ranks["name"], strict=True)}
+    assert seen == {(facts.rank // record.trial.ranks_per_node, facts.rank) for facts in record.ranks}
+    assert len(record.machines_cpu_time_s) == len(record.monitor_absent) == record.trial.nodes
 
 
 def test_jobs_have_their_nodes_to_themselves_and_records_say_so(done: ClusterCheckout) -> None:

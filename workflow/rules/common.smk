@@ -21,7 +21,7 @@ from dpscale.errors import ConfigError
 from dpscale.figures import FIGURES, FORMATS
 from dpscale.order import measuring_order
 from dpscale.plan import find_own_code, plan_trials
-from dpscale.record import RECORD, STEPS
+from dpscale.record import MONITOR, RECORD, STEPS
 from dpscale.tables.schema import MADE_APART, TABLES
 from dpscale.trial import LARGEST
 from dpscale.workloads.datasets import DATASETS, is_fetched, row_name

@@ -5,6 +5,7 @@ rule trial:
     output:
         record=f"{RESULTS}/{TRIAL}/{RECORD}",
         steps=f"{RESULTS}/{TRIAL}/{STEPS}",
+        monitor=f"{RESULTS}/{TRIAL}/{MONITOR}",
     log:
         f"{RESULTS}/{TRIAL}/trial.log",
     priority: priority_of_trial

@@ -17,12 +17,18 @@ from dpscale.figures.differences import differences
 from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
 from dpscale.figures.loss import loss
 from dpscale.figures.scaling import efficiency, epoch_time, evaluation, speedup
+from dpscale.figures.usage import devices, startup, timeline, utilization
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "png", "pdf")
-UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+SOURCE = {
+    "svg": "Source",
+    "pdf": "Keywords",
+    "png": "Source",
+}  # the field of each format that says what it was made from
+UNDATED: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
 FIGURES: dict[str, FigureRow] = {
     "comparison": FigureRow(question="What does each way to train cost?", tables=("summary",), draw=comparison),
@@ -34,6 +40,14 @@ FIGURES: dict[str, FigureRow] = {
     ),
     "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=loss),
     "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=evaluation),
+    "utilization": FigureRow(question="How busy are N devices?", tables=("summary",), draw=utilization),
+    "utilization_per_device": FigureRow(
+        question="Is one device busier than the others?", tables=("summary", "monitor"), draw=devices
+    ),
+    "utilization_over_time": FigureRow(
+        question="How busy is each device over time?", tables=("summary", "timeline"), draw=timeline
+    ),
+    "startup": FigureRow(question="How long is it to the first step?", tables=("summary", "startup"), draw=startup),
     "bus_bandwidth": FigureRow(question="How much do collectives carry?", tables=("collectives",), draw=bus_bandwidth),
     "collective_time": FigureRow(
         question="How long does a collective take?", tables=("collectives",), draw=collective_time
@@ -41,8 +55,14 @@ FIGURES: dict[str, FigureRow] = {
 }
 
 
-def render(name: str, tables: Tables, settings: FigureConfig, formats: Sequence[str] = FORMATS) -> dict[str, bytes]:
-    """Format -> the file of the figure of that name in FIGURES: the same bytes for the same tables."""
+def render(
+    name: str, tables: Tables, settings: FigureConfig, formats: Sequence[str] = FORMATS, source: str | None = None
+) -> dict[str, bytes]:
+    """Format -> the file of the figure of that name in FIGURES: the same bytes for the same tables.
+
+    Args:
+        source: kept in the file, for those who ask what it was made from.
+    """
     from matplotlib import rc_context
 
     files = {}
@@ -50,7 +70,8 @@ def render(name: str, tables: Tables, settings: FigureConfig, formats: Sequence[
         figure = make_figure(name, tables, settings)
         for kind in formats:
             file = BytesIO()
-            figure.savefig(file, format=kind, dpi=settings.png_dpi, metadata=UNDATED[kind])
+            metadata = UNDATED[kind] | ({} if source is None else {SOURCE[kind]: source})
+            figure.savefig(file, format=kind, dpi=settings.png_dpi, metadata=metadata)
             files[kind] = file.getvalue()
     return files
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dpscale.environment import CLASS_FACTS
@@ -11,9 +12,10 @@ from dpscale.errors import UserError
 from dpscale.record import Record
 from dpscale.tables.comparisons import compare
 from dpscale.tables.invariants import refuse_contradictions
+from dpscale.tables.monitor import Samples, monitor, startup, timeline
 from dpscale.tables.schema import TABLES, TEXTS, Measured, frame
 from dpscale.tables.summary import summarize
-from dpscale.tables.trials import evaluations, losses, timings_of
+from dpscale.tables.trials import evaluations, losses, records, timings_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,11 +29,18 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     return pd.read_csv(folder / f"{name}.csv", dtype=kinds, keep_default_na=False, na_values=[""])
 
 
-def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict[str, pd.DataFrame]:
+def make_tables(
+    measured: Sequence[Measured],
+    mixed_nodes: bool = False,
+    samples: Samples = MappingProxyType({}),
+    digests: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, pd.DataFrame]:
     """All tables of one experiment, by name.
 
     Args:
         mixed_nodes: let records of different classes of machine into one table.
+        samples: of the monitor, by the trial's id; those that are not given are not there.
+        digests: of the files that records were read from, by the trial's id.
 
     Raises:
         UserError: a record is of another trial than planned, records come from different classes of machine, or a row
@@ -51,6 +60,10 @@ def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict
         "comparisons": comparisons,
         "losses": frame("losses", losses(measured)),
         "evaluations": frame("evaluations", evaluations(measured)),
+        "monitor": frame("monitor", monitor(measured, samples)),
+        "timeline": frame("timeline", timeline(measured, samples)),
+        "startup": frame("startup", startup(measured)),
+        "records": frame("records", records(measured, digests)),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics
+from dpscale.phases import STARTUP_PARTS
 from dpscale.record import Record
 from dpscale.trial import Trial
 
@@ -79,7 +80,8 @@ TIMINGS = {
     "backward_s": "the same of the backward pass, with the exchange of gradients that overlaps it",
     "optimizer_s": "the same of the optimiser's update",
     "cpu_percent_per_rank": "mean CPU time of a rank over time: 100 is one core kept busy",
-    "others_cpu_percent": "what other processes used of the usable CPUs meanwhile",
+    "others_cpu_percent": "what other processes used of the usable CPUs meanwhile, on the node where it was most",
+    "measuring_overhead_percent": "what the marks of the clock cost of a step, in %: timed after the steps, of the slowest rank",
     **AMOUNTS,
     "train_samples": "samples that the loader delivered in all timed steps, all ranks, counted step by step",
     "training_time_s": "time of the timed epochs or steps, in s",
@@ -186,17 +188,81 @@ COLLECTIVES = {
     "started_at": "UTC time of the launch",
     "warnings": "what to know before trusting this row",
 }
+OF_A_NODE = {
+    "node": "number of the machine within the trial, from 0",
+    "kind": "rank, gpu, package (of CPUs), machine (all its processes) or monitor (what sampling itself used)",
+    "name": "the rank's number, the GPU's UUID, the package's name",
+}
+MONITOR = {
+    **{name: IDENTITY[name] for name in CELL},
+    "repeat": TIMINGS["repeat"],
+    **OF_A_NODE,
+    "rank": "the rank that it is, or that drives it",
+    "samples": "how many fell into the timed steps; means are over these",
+    "cpu_percent": "CPU time over time in the timed steps, 100 is one CPU kept busy; of ranks as the kernel counts it",
+    "others_cpu_percent": "what processes other than the ranks used of the usable CPUs meanwhile",
+    "utilization_percent": "GPUs: NVML's share of time in which any kernel ran, which says nothing of how full they were; ranks: CPU time over threads x time",
+    "memory_MiB": "mean; ranks: resident (RSS), without loader workers; GPUs: taken by all processes, contexts included",
+    "peak_memory_MiB": "largest resident set (VmHWM); shared pages count in every rank",
+    "proportional_memory_MiB": "resident after the steps, shared pages divided among those that share them (PSS): adds up over ranks",
+    "affinity": "CPUs that the rank may run on",
+    "shares_cpus_with": "ranks of the same node that may run on some of them",
+    "power_w": "mean, in W",
+    "idle_power_w": "lowest power before the first step, while ranks were starting, in W",
+    "energy_per_epoch_J": "energy of one epoch's training, in J, by the device's counter; coarse where an epoch has few samples",
+    "sm_clock_MHz": "mean clock of the multiprocessors",
+    "memory_clock_MHz": "mean clock of the memory",
+    "temperature_C": "highest, in degrees Celsius",
+    "throttle_reasons": "why clocks were held back, with the share of samples; empty if never, or if not told",
+    "other_processes": "processes beside the rank's that had a context on the GPU, at most",
+    "reason": "why there are no samples",
+}
+TIMELINE = {
+    **{name: IDENTITY[name] for name in CELL},
+    "repeat": TIMINGS["repeat"],
+    **OF_A_NODE,
+    "time_s": "since the first step, in s; before it ranks were starting",
+    "utilization_percent": "ranks: CPU time over threads x time since the sample before; GPUs: as in the table monitor",
+    "memory_MiB": MONITOR["memory_MiB"],
+    "power_w": "in W; of a CPU package since the sample before",
+    "sm_clock_MHz": "clock of the multiprocessors",
+    "temperature_C": "in degrees Celsius",
+}
+STARTUP = {
+    **{name: IDENTITY[name] for name in CELL},
+    "repeat": TIMINGS["repeat"],
+    "rank": "which process",
+    **STARTUP_PARTS,
+    "first_step_s": "the first step, warm-up or not",
+}
+RECORDS = {
+    **{name: IDENTITY[name] for name in CELL},
+    "repeat": TIMINGS["repeat"],
+    **STATUS,
+    "record": "its record.json, below the results folder; that holds the command that measures the trial again",
+    "record_sha256": "digest of that file, which holds the digests of those beside it",
+    "code_digest": "of the measuring code",
+    "commit": "of the checkout; -dirty where files differed from it",
+    "started_at": TIMINGS["started_at"],
+}
 TABLES = {
     "timings": TIMINGS,
     "summary": SUMMARY,
     "comparisons": COMPARISONS,
     "losses": LOSSES,
     "evaluations": EVALUATIONS,
+    "monitor": MONITOR,
+    "timeline": TIMELINE,
+    "startup": STARTUP,
+    "records": RECORDS,
     "collectives": COLLECTIVES,
 }
 MADE_APART = {"collectives"}  # not from the records of trials
+WHOLE_NUMBERS = ("batch_size_per_device", "global_batch_size", "rank", "samples", "other_processes")
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
+TEXTS |= {"record", "record_sha256", "code_digest", "commit"}
+TEXTS |= {"kind", "name", "affinity", "shares_cpus_with", "throttle_reasons"}
 TEXTS |= {"spread", "speedup_spread", "base_cell", "placebo_of", "other", "verdict", "differs_in"}
 TEXTS |= {"backend", "operation", "dtype"}
 
@@ -207,7 +273,7 @@ def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
     unknown = {name for row in rows for name in row} - TABLES[table].keys()
     assert not unknown, f"columns {unknown} are not in TABLES[{table!r}]"
     frame = pd.DataFrame(rows, columns=list(TABLES[table]))
-    found = {column: "Int64" for column in ("batch_size_per_device", "global_batch_size") if column in frame}
+    found = {column: "Int64" for column in WHOLE_NUMBERS if column in frame}
     return frame.astype(found)  # whole numbers, also beside empty ones
 
 

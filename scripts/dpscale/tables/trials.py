@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics, statistics
-from dpscale.record import Record
+from dpscale.record import RECORD, Record
 from dpscale.tables.cells import CELL_KEY, measured
 from dpscale.tables.placebo import twin
 from dpscale.tables.schema import CELL, Measured, frame, identity
@@ -66,13 +66,29 @@ def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> 
         **metrics.phase_times_s(steps),
         "cpu_percent_per_rank": metrics.cpu_percent_per_rank(record),
         "others_cpu_percent": metrics.others_cpu_percent(record),
+        "measuring_overhead_percent": metrics.measuring_overhead_percent(record, steps),
         "train_samples_per_epoch": metrics.train_samples_per_epoch(record),
         "test_samples": metrics.test_samples(record),
         "train_samples": metrics.train_samples(steps),
         "training_time_s": metrics.training_time_s(record.timed_segments),
         "host": record.environment["host"],
-        "warnings": "; ".join(metrics.warnings(record)),
+        "warnings": "; ".join(metrics.warnings(record, steps)),
     }
+
+
+def records(measured: Sequence[Measured], digests: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Where every number comes from."""
+    rows = []
+    for trial, record, _ in measured:
+        row = {**identity(trial, CELL), "repeat": trial.repeat}
+        if record is None:
+            rows.append({**row, "status": "missing", "reason": "not measured yet"})
+            continue
+        row |= {"status": record.status, "reason": record.reason or ""}
+        row |= {"record": str(trial.folder / RECORD), "record_sha256": digests.get(trial.id)}
+        row |= {name: record.environment.get(name) for name in ("code_digest", "commit")}
+        rows.append({**row, "started_at": record.launch["started_at"]})
+    return rows
 
 
 def losses(measured: Sequence[Measured]) -> list[dict[str, Any]]:

@@ -1,0 +1,157 @@
+"""How busy devices are: over N, each of them, and over time; and how long they take to start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpscale.config import FigureConfig
+from dpscale.figures.drawing import GREY, LINES, Tables, cell_name, colours, foot, legend, over_devices
+from dpscale.phases import STARTUP_PARTS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANELS = 6  # cells of the figure over time
+NAMED = 40  # devices that have room for a name each
+
+
+def utilization(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    summary = tables["summary"]
+    axes = figure.subplots()
+    over_devices(axes, summary, "utilization_percent", settings)
+    axes.set_ylabel(f"utilisation in %\n({_meaning(summary)})")
+    axes.set_ylim(0, None)
+    legend(axes)
+    foot(figure, summary, settings)
+
+
+def devices(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    """A bar per device of each cell: the median of its repeats, and their range."""
+    summary, monitor = tables["summary"], tables["monitor"]
+    axes = figure.subplots()
+    colour_of = colours(list(dict.fromkeys(summary.strategy)), settings)
+    ticks: list[float] = []
+    names: list[str] = []
+    row = 0.0
+    for cell in summary.itertuples():
+        mine = _of_cell(monitor, cell, _kind(cell))
+        for (node, name), repeats in mine.groupby(["node", "name"], sort=False):
+            known = repeats.utilization_percent.dropna()
+            if len(known):
+                middle = known.median()
+                error = [[middle - known.min()], [known.max() - middle]]
+                axes.barh(
+                    row, middle, xerr=error, color=colour_of[str(cell.strategy)], height=0.8, ecolor="0.2", capsize=2
+                )
+            else:
+                axes.text(0, row, " not measured", va="center", color=GREY, style="italic")
+            ticks.append(row)
+            names.append(f"{cell_name(cell)}: {_device(cell, node, str(name), repeats)}")
+            row += 1
+        row += 0 if mine.empty else 0.6
+    figure.set_figheight(max(figure.get_figheight(), min(30, 0.17 * len(ticks) + 1.6) * settings.font_size_pt / 9))
+    if ticks:
+        step = -(-len(ticks) // NAMED)
+        axes.set_yticks(ticks[::step], names[::step], fontsize=settings.font_size_pt - 2)
+        axes.set_ylim(row, -1)
+        axes.set_xlim(0, None)
+    else:
+        legend(axes)
+    axes.set_xlabel(f"utilisation in % ({_meaning(summary)})")
+    axes.grid(axis="y", visible=False)
+    foot(figure, summary, settings)
+
+
+def timeline(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    """A panel per strategy, of its cell with the most devices; a line per device."""
+    summary, lines = tables["summary"], tables["timeline"]
+    most = summary.sort_values("devices", ascending=False, kind="stable").drop_duplicates("strategy").index
+    cells = [
+        (cell, mine)
+        for cell in summary.loc[sorted(most)].itertuples()
+        if not (mine := _of_cell(lines, cell, _kind(cell))).empty
+    ]
+    shown = cells[:PANELS]
+    notes = ["One launch of each strategy on most devices. Before 0 ranks were starting."]
+    if len(cells) > PANELS:
+        notes.append(f"{len(cells) - PANELS} more strategies: see timeline.csv.")
+    if not shown:
+        legend(figure.subplots())
+        foot(figure, summary, settings, notes=["No samples: the monitor was off, or nothing was measured."])
+        return
+    width = 1 if len(shown) == 1 else 2
+    panels = figure.subplots(-(-len(shown) // width), width, squeeze=False, sharey=True).flat
+    figure.set_figheight(max(figure.get_figheight(), (1.5 * -(-len(shown) // width) + 1.4) * settings.font_size_pt / 9))
+    for axes, (cell, mine) in zip(panels, shown, strict=False):
+        _over_time(axes, cell, mine, settings)
+    for axes in list(figure.axes)[len(shown) :]:
+        axes.set_axis_off()
+    figure.axes[0].set_ylim(0, None)
+    figure.supylabel(f"utilisation in % ({_meaning(summary)})", fontsize=settings.font_size_pt)
+    foot(figure, summary, settings, notes=notes)
+
+
+def _over_time(axes: Axes, cell: object, lines: pd.DataFrame, settings: FigureConfig) -> None:
+    each = list(lines.groupby(["node", "name"], sort=False))
+    for index, ((node, name), line) in enumerate(each):
+        known = line[line.utilization_percent.notna()]
+        axes.plot(
+            known.time_s,
+            known.utilization_percent,
+            LINES[index % len(LINES)],
+            linewidth=1.0,
+            label=_device(cell, node, str(name), line),
+        )
+    axes.axvline(0, color=GREY, linewidth=0.8)
+    axes.set_title(cell_name(cell), fontsize=settings.font_size_pt)
+    axes.set_xlabel("s since the first step")
+    if len(each) <= 8:
+        axes.legend(fontsize=settings.font_size_pt - 3, frameon=False)
+
+
+def startup(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    """A bar per cell, its parts one after another: of each the median over ranks and repeats."""
+    summary, table = tables["summary"], tables["startup"]
+    axes = figure.subplots()
+    parts = [*STARTUP_PARTS, "first_step_s"]
+    colour_of = colours(parts, settings)
+    found = [(cell_name(cell), _of_cell(table, cell)[parts].median()) for cell in summary.itertuples()]
+    begins = [0.0] * len(found)
+    for part in parts:
+        widths = [0.0 if medians[part] != medians[part] else float(medians[part]) for _, medians in found]
+        if any(widths):
+            axes.barh(range(len(found)), widths, left=begins, color=colour_of[part], label=part.removesuffix("_s"))
+        begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
+    for row, end in enumerate(begins):
+        axes.text(end, row, f" {end:.1f} s" if end else " not measured", va="center", color="0.1" if end else GREY)
+    axes.set_yticks(range(len(found)), [name for name, _ in found])
+    axes.set_ylim(len(found) - 0.5, -0.5)
+    axes.set_xlim(0, 1.15 * max(begins) or 1)
+    axes.set_xlabel("s from the start of the launcher to the end of the first step")
+    axes.grid(axis="y", visible=False)
+    figure.set_figheight(max(figure.get_figheight(), (0.22 * len(found) + 1.6) * settings.font_size_pt / 9))
+    legend(axes)
+    foot(figure, summary, settings, notes=["Parts: median over ranks and launches; they are in no other result."])
+
+
+def _meaning(summary: pd.DataFrame) -> str:
+    return "NVML: time with any kernel" if "cuda" in set(summary.device) else "CPU time / allotted"
+
+
+def _kind(cell: object) -> str:
+    return "gpu" if cell.device == "cuda" else "rank"  # type: ignore[attr-defined]
+
+
+def _device(cell: object, node: object, name: str, rows: pd.DataFrame) -> str:
+    """Short: which GPU of the machine or rank it is, and of which node where there are several."""
+    where = f"node {node} " if cell.nodes > 1 else ""  # type: ignore[attr-defined]
+    return f"{where}{name[:12]}" if _kind(cell) == "gpu" else f"{where}rank {name}"
+
+
+def _of_cell(table: pd.DataFrame, cell: object, kind: str | None = None) -> pd.DataFrame:
+    mine = table
+    for fact in ("strategy", "launcher", "nodes", "devices_per_node"):
+        mine = mine[mine[fact] == getattr(cell, fact)]
+    return mine if kind is None else mine[mine.kind == kind]

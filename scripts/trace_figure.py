@@ -1,0 +1,56 @@
+"""Which records a figure was made from, and whether they are still what they were then: of an svg, png or pdf of results/."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from dpscale.errors import UserError
+from dpscale.tables import read_table
+from dpscale.workloads.prepared import sha256_of
+
+SOURCE = re.compile(rb"records\.csv sha256:([0-9a-f]{64})")  # as plot.py has put it into the file
+
+
+def records_of(figure: Path) -> list[tuple[Path, str]]:
+    """(record.json, its digest) of every record behind a figure, each held to its digest.
+
+    Raises:
+        UserError: the figure names no table, or a file is not what it was when the figure was made.
+    """
+    named = SOURCE.search(figure.read_bytes())
+    if named is None:
+        raise UserError(f"{figure}: names no records; make it again with this version")
+    folder = figure.resolve().parents[1] / "tables"
+    _hold(folder / "records.csv", named[1].decode())
+    table = read_table(folder, "records").dropna(subset=["record"])
+    found = [(folder.parents[1] / str(row.record), str(row.record_sha256)) for row in table.itertuples()]
+    for path, digest in found:
+        _hold(path, digest)
+    return found
+
+
+def _hold(path: Path, digest: str) -> None:
+    if not path.is_file() or sha256_of(path) != digest:
+        raise UserError(
+            f"{path}: missing, or not the one that the figure was made from ({digest}); run snakemake again"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("figure", type=Path)
+    args = parser.parse_args()
+    try:
+        for path, digest in records_of(args.figure):
+            print(f"{digest}  {path}")
+    except (UserError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
