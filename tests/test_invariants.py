@@ -57,7 +57,7 @@ def launches(draw):
             replace(trial, repeat=repeat),
             segments=segments,
             ranks=[rank_facts(rank, cpu_time_s=draw(st.floats(0, 1e5))) for rank in range(ranks)],
-            machine_cpu_time_s=draw(st.floats(0, 1e6)),
+            machines_cpu_time_s=[draw(st.floats(0, 1e6))],
             steps_per_epoch=draw(st.just(13)),
         )
         found.append((record.trial, record, steps_of(record)))

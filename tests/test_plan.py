@@ -17,6 +17,7 @@ import yaml
 from factories import a_config, changed
 from test_config import LEVELS
 
+from dpscale.collectives.settings import CollectivesConfig
 from dpscale.config import ExperimentConfig, OptimizerConfig, load_config
 from dpscale.errors import ConfigError
 from dpscale.plan import plan_trials, upper_bound_device_hours
@@ -572,7 +573,7 @@ SHOWN_ELSEWHERE = {
     "steps",
     "warmup_steps",
 }
-SHOWN_ELSEWHERE |= {"mixed_nodes"}
+SHOWN_ELSEWHERE |= {"mixed_nodes", "collectives"} | {f"collectives.{name}" for name in CollectivesConfig.model_fields}
 EXPERIMENT_KEYS = {
     ".".join([*path[2:], field.alias or name])
     for path, model in LEVELS
