@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from dpscale import checks, evaluation, measure, monitor
 from dpscale.attempt import die_with_parent, write_failure
 from dpscale.environment import describe_machine, device_uuids
 from dpscale.errors import UserError
+from dpscale.explain import explain
 from dpscale.record import STEPS, RankFacts, Record, Segment, write_steps
 from dpscale.slurm import node_name
+from dpscale.stamps import Explained
 from dpscale.strategies import STRATEGIES
 from dpscale.training import Training
 from dpscale.trial import Trial
@@ -69,12 +71,14 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
     checks.weights_are_finite(trial, weights)
     difference = checks.weights_agree(trial, training.strategy, weights, world)
     checks.buffers_agree(trial, training.strategy, training.buffers(), world)
+    skipped_steps = training.skipped_steps
+    explained = explain(trial, training, stream, world) if trial.explain else None
     machine = describe_machine(trial.device) if world.local_rank == 0 else None
-    gathered = world.gather((parts, facts, machine))
+    gathered = world.gather((parts, facts, machine, explained))
     if gathered is None:
         return
-    parts_by_rank = [ranks_parts for ranks_parts, _, _ in gathered]
-    nodes = [ranks_machine for _, _, ranks_machine in gathered if ranks_machine is not None]
+    parts_by_rank = [ranks_parts for ranks_parts, _, _, _ in gathered]
+    nodes = [ranks_machine for _, _, ranks_machine, _ in gathered if ranks_machine is not None]
     Record(
         trial=trial,
         status="ok",
@@ -82,14 +86,15 @@ def train(trial: Trial, data: Path, out: Path, world: World) -> None:
         environment=nodes[0],
         nodes=nodes,
         segments=merge_segments(parts_by_rank, training.strategy.exchanges_gradients),
-        ranks=[ranks_facts for _, ranks_facts, _ in gathered],
+        ranks=[ranks_facts for _, ranks_facts, _, _ in gathered],
         steps_per_epoch=stream.steps_per_epoch,
         machine_cpu_time_s=usage.machine_s,
         oversubscribed=any(trial.ranks_per_node * trial.threads_per_rank > node["usable_cpus"] for node in nodes),
         effective_precision=precision.seen,
         compile_time_s=compile_time_s,
-        skipped_steps=training.skipped_steps,
+        skipped_steps=skipped_steps,
         weights_max_difference=difference,
+        explained=merge_explained([ranks_explained for _, _, _, ranks_explained in gathered]),
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
     ).write(out)
 
@@ -142,6 +147,14 @@ def merge_segments(parts_by_rank: list[list[Part]], same_weights: bool) -> list[
             )
         )
     return segments
+
+
+def merge_explained(by_rank: list[Explained | None]) -> Explained | None:
+    """[rank] -> the blocks of all ranks."""
+    found = [explained for explained in by_rank if explained is not None]
+    if not found:
+        return None
+    return replace(found[0], blocks=[block for explained in found for block in explained.blocks])
 
 
 def step_columns(parts_by_rank: list[list[Part]]) -> dict[str, list[Any]]:

@@ -66,6 +66,7 @@ def a_trial(**changes: Any) -> Trial:
         "steps": None,
         "warmup_steps": None,
         "evaluate": True,
+        "explain": False,
         "threads_per_rank": 1,
         "loader_workers": 0,
         "seed": 0,

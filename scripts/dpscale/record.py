@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpscale.errors import UserError
 from dpscale.phases import PHASE_COLUMNS
+from dpscale.stamps import Block, Explained, Stamps
 from dpscale.trial import Trial
 from dpscale.workloads.prepared import sha256_of
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 # 2: trials with compile and channels_last; compile time and skipped steps
 # 3: evaluations count predictions, of which a sequence of tokens has many; trials whose batch a search found
 # 4: right answers among the five likeliest; the learning rate of each segment
-FORMAT_VERSION = 4
+# 5: blocks of steps under controls
+FORMAT_VERSION = 5
 RECORD, STEPS = "record.json", "steps.parquet"
 
 Window = tuple[float, float]  # start and end, in s of the machine's monotonic clock
@@ -93,6 +95,7 @@ class Record:
     skipped_steps: int | None = None  # by rank 0's gradient scaler, as gradients were not finite; null without one
     weights_max_difference: float | None = None  # between ranks, after training; null if they exchange nothing
     steps_sha256: str | None = None
+    explained: Explained | None = None  # null unless the trial asks for it
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != (self.reason is None):
@@ -108,6 +111,8 @@ class Record:
             for rank, (start, end) in enumerate(segment.windows_s):
                 if not (math.isfinite(start) and math.isfinite(end) and start < end):
                     raise UserError(f"{self.trial.id}: rank {rank} of segment {index} took {end - start} s")
+        if self.trial.explain != (self.explained is not None):
+            raise UserError(f"{self.trial.id}: explain is {self.trial.explain}, and its blocks say otherwise")
         if not self.timed_segments:
             raise UserError(f"{self.trial.id}: nothing but warm-up was measured")
 
@@ -118,7 +123,9 @@ class Record:
     def write(self, folder: Path) -> None:
         """Write record.json under a temporary name, sync it, rename it: whole or not there."""
         data = {"format_version": FORMAT_VERSION, **asdict(self)}
-        text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+        explained = json.dumps(data.pop("explained"), separators=(",", ":"), allow_nan=False)
+        text = json.dumps(data, indent=1, allow_nan=False).removesuffix("\n}")
+        text += f',\n "explained": {explained}\n}}\n'  # on one line: there are thousands of stamps
         write_atomically(folder / RECORD, text.encode())
 
     @classmethod
@@ -167,9 +174,14 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
             evaluation = Evaluation(**{**evaluation, "windows_s": [window(pair) for pair in evaluation["windows_s"]]})
         return Segment(**{**item, "windows_s": [window(pair) for pair in item["windows_s"]], "evaluation": evaluation})
 
+    def explained(item: dict[str, Any]) -> Explained:
+        blocks = [Block(**{**block, "stamps": Stamps(**block["stamps"])}) for block in item["blocks"]]
+        return Explained(**{**item, "blocks": blocks})
+
     return {
         **data,
         "trial": Trial(**data["trial"]),
+        "explained": None if data["explained"] is None else explained(data["explained"]),
         "segments": [segment(item) for item in data["segments"]],
         "ranks": [RankFacts(**item) for item in data["ranks"]],
     }

@@ -81,6 +81,7 @@ class Trial:
     steps: int | None  # ... or steps
     warmup_steps: int | None
     evaluate: bool
+    explain: bool  # blocks of steps under controls after the training
     threads_per_rank: int
     loader_workers: int
     seed: int  # of this repeat

@@ -17,7 +17,8 @@ from dpscale.typed import Count
 
 if TYPE_CHECKING:
     import torch
-    from torch.nn.parallel import DistributedDataParallel
+
+    from dpscale.strategies.observed import Hook
 
 
 class Options(DDPOptions):
@@ -28,7 +29,7 @@ class Options(DDPOptions):
 
 
 class LocalSGDReplica(DDPReplica):
-    def register_hook(self, model: DistributedDataParallel) -> None:
+    def hook(self) -> Hook | None:
         import torch.distributed as dist
         from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
             PostLocalSGDState,
@@ -43,7 +44,7 @@ class LocalSGDReplica(DDPReplica):
             start_localSGD_iter=self.options.synchronous_steps,
             post_local_gradient_allreduce=False,
         )
-        model.register_comm_hook(state, post_localSGD_hook)
+        return state, post_localSGD_hook
 
     def make_optimizer(
         self, factory: Callable[..., torch.optim.Optimizer], arguments: dict[str, Any]

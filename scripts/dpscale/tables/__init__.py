@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
 from dpscale.record import Record
+from dpscale.tables.causes import causes_of_cells, stragglers
 from dpscale.tables.schema import TABLES, TEXTS, Measured, frame
 from dpscale.tables.summary import summarize
 from dpscale.tables.trials import evaluations, losses, timing
@@ -43,6 +44,8 @@ def make_tables(measured: Sequence[Measured], mixed_nodes: bool = False) -> dict
         "summary": summarize(timings),
         "losses": frame("losses", losses(measured)),
         "evaluations": frame("evaluations", evaluations(measured)),
+        "causes": frame("causes", causes_of_cells(measured)),
+        "stragglers": frame("stragglers", stragglers(measured)),
     }
 
 
