@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
+from dpscale.figures.causes import causes, causes_by_rank, stragglers
 from dpscale.figures.comparison import comparison
 from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
 from dpscale.figures.loss import loss
@@ -29,6 +30,11 @@ FIGURES: dict[str, FigureRow] = {
     "epoch_time": FigureRow(question="How long does an epoch take on N devices?", tables=("summary",), draw=epoch_time),
     "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=loss),
     "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=evaluation),
+    "causes": FigureRow(question="Where does a step's time go?", tables=("summary", "causes"), draw=causes),
+    "causes_by_rank": FigureRow(
+        question="Where does each rank's time go?", tables=("summary", "causes", "stragglers"), draw=causes_by_rank
+    ),
+    "stragglers": FigureRow(question="Which rank comes late?", tables=("summary", "stragglers"), draw=stragglers),
 }
 
 
