@@ -317,10 +317,13 @@ def an_explained(*, ranks: int = 2, rounds: int = 1, **controls: AStep | list[AS
     return Explained(broadcasts_buffers=False, blocks=blocks)
 
 
-def explained_record(trial: Trial | None = None, **controls: AStep | list[AStep]) -> Measured:
+def explained_record(
+    trial: Trial | None = None, ranks: list[RankFacts] | None = None, **controls: AStep | list[AStep]
+) -> Measured:
     """A planned trial that explains itself in six rounds, its record and steps."""
     trial = trial or a_trial(explain=True)
-    return measured(trial, explained=an_explained(ranks=trial.world_size, rounds=6, **controls))
+    explained = an_explained(ranks=trial.world_size, rounds=6, **controls)
+    return measured(trial, explained=explained, **({"ranks": ranks} if ranks else {}))
 
 
 def idx_bytes(array: np.ndarray, kind: int = 0x08) -> bytes:

@@ -15,8 +15,8 @@ from factories import (
     a_trial,
     an_evaluation,
     an_unavailable_record,
+    explained_record,
     measured,
-    rank_facts,
     repeats,
     steps_of,
 )
@@ -333,11 +333,11 @@ def test_a_table_comes_back_from_its_file(tmp_path, table):
 
 @pytest.mark.parametrize("name", ["nan", "null", "none", "true", "inf", "na"])
 def test_a_strategy_may_be_called_what_pandas_takes_for_something_else(tmp_path, name):
-    written(tmp_path, [measured(replace(DDP, strategy=name))])
+    written(tmp_path, [explained_record(replace(DDP, strategy=name, explain=True))])
     assert [read_table(tmp_path, table).strategy.unique().tolist() for table in TABLES] == [[name]] * len(TABLES)
 
 
 def test_every_column_of_text_is_read_as_text():
-    row = make_tables([measured(DDP, ranks=[rank_facts(rank) for rank in range(2)])])
+    row = make_tables([explained_record(replace(DDP, explain=True))])
     texts = {name for table in row.values() for name in table.columns if isinstance(table[name].iloc[0], str)}
     assert texts == TEXTS - {"speedup_spread"}  # n/a without a base

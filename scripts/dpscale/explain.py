@@ -23,9 +23,9 @@ from dpscale.trial import Trial
 from dpscale.workloads.loading import PREFETCH_FACTOR, TrainingStream
 from dpscale.world import World
 
-ROUNDS = 6  # of all controls: as many as a 95 % interval of a median asks for
-STEPS = 10  # of one block, on each rank
-LEAST_ALONE = 3  # of them, where the ranks of a node take turns
+ROUNDS = 10  # of all controls; a 95 % interval of a median asks for 6
+STEPS = 6  # of one block, on each rank: few, so that a drift of the machine touches all controls of a round alike
+LEAST_ALONE = 2  # of them, where the ranks of a node take turns
 SHOULDER = 2  # steps before, until ranks and caches are in step; and after, while slower ranks end theirs
 
 
