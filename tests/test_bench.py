@@ -17,7 +17,16 @@ def run_bench(*arguments, out):
 
 @pytest.mark.parametrize(
     ("bench", "comparisons"),
-    [("loop", 2), ("strategies", 6), ("textbook", 2), ("loaders", 3), ("dry_run", 1), ("startup", 1), ("accuracy", 2)],
+    [
+        ("loop", 2),
+        ("strategies", 6),
+        ("textbook", 2),
+        ("loaders", 3),
+        ("dry_run", 1),
+        ("startup", 1),
+        ("accuracy", 2),
+        ("explain", 1),
+    ],
 )
 def test_a_bench_keeps_every_raw_figure_and_what_it_was_measured_on(bench, comparisons, tmp_path):
     done = run_bench(bench, out=tmp_path)
@@ -47,4 +56,7 @@ def test_a_bench_that_crashes_is_reported_and_fails(tmp_path):
 def test_an_unknown_bench_is_refused(tmp_path):
     done = run_bench("lop", out=tmp_path)
     assert done.returncode == 2
-    assert "choose from loop, strategies, half, textbook, loaders, dry_run, startup, job_start, accuracy" in done.stderr
+    assert (
+        "choose from loop, strategies, half, textbook, loaders, dry_run, startup, job_start, accuracy, explain"
+        in done.stderr
+    )

@@ -67,11 +67,12 @@ def stragglers(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     notes = []
     for axes, cell in zip(all_axes, cells, strict=False):
         table = cell.pivot_table(index="node", columns="local_rank", values="local_delay_s", sort=False)
-        norm = TwoSlopeNorm(0, -worst, worst)
+        norm = TwoSlopeNorm(0, -2 * worst, 2 * worst)  # light enough for black numbers
         axes.imshow(MS * table, cmap="PuOr", norm=norm, aspect="auto")
         axes.set_xticks(range(len(table.columns)), [str(rank) for rank in table.columns])
         axes.set_yticks(range(len(table.index)), list(table.index))
         axes.set_title(cell_name(next(cell.itertuples())), fontsize=settings.font_size_pt)
+        axes.set_xlabel("rank on its node")
         axes.grid(visible=False)
         for (row, column), delay_ms in np.ndenumerate(MS * table.to_numpy(float)):
             if np.isfinite(delay_ms):  # a node with fewer ranks
@@ -119,8 +120,11 @@ def _stacks(
         axes.set_visible(False)
     for axes in all_axes[::columns]:
         axes.set_ylabel("time per step in ms")
-    handles, names = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles[::-1], names[::-1], frameon=False, loc="outside right center")
+    handles = {
+        name: handle for axes in all_axes for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    order = [name for name in ["whole step", *list(PARTS.values())[::-1]] if name in handles]
+    figure.legend([handles[name] for name in order], order, frameon=False, loc="outside right center")
 
 
 def _stack(axes: Axes, names: list[str], cells: pd.DataFrame, settings: FigureConfig) -> None:
@@ -131,6 +135,8 @@ def _stack(axes: Axes, names: list[str], cells: pd.DataFrame, settings: FigureCo
     places = np.arange(len(cells))
     above, below = np.zeros(len(cells)), np.zeros(len(cells))
     for (part, name), hatch in zip(PARTS.items(), HATCHES, strict=True):
+        if cells[part].isna().all():  # the model has no buffers
+            continue
         values = MS * cells[part].fillna(0.0).to_numpy(float)
         style: dict[str, Any] = {"color": colour_of[part], "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
         axes.bar(places, values, bottom=np.where(values < 0, below, above), width=0.7, label=name, **style)
@@ -141,6 +147,8 @@ def _stack(axes: Axes, names: list[str], cells: pd.DataFrame, settings: FigureCo
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_xticks(places, names)
     axes.grid(axis="x", visible=False)
+    axes.use_sticky_edges = False  # room above the bars
+    axes.autoscale_view()
 
 
 def _nothing(axes: Axes) -> None:
@@ -152,7 +160,7 @@ def _notes(causes: pd.DataFrame, shown: pd.DataFrame) -> Iterator[str]:
     """What the bars are over, how much is unexplained, and what has none."""
     if len(shown):
         spreads = ", ".join(dict.fromkeys(shown.spread.dropna()))
-        yield f"Parts are medians over {shown.rounds.min()} or more rounds of blocks of steps; bars of the whole step: {spreads}."
+        yield f"Parts are medians over {int(shown.rounds.min())} or more rounds of blocks of steps; bars of the whole step: {spreads}."
     explained = causes[causes.step_s.notna()]
     if len(explained):
         (worst,) = explained.nlargest(1, "unexplained_percent").itertuples()
