@@ -7,11 +7,11 @@ steps and ranks, which add up as the terms of a chain do. With `u - b` from the 
     wrapper     u - b, wrapped - plain
     contention  u - b, independent - wrapped
     buffers     until the end of the forward pass, full - independent, where DDP broadcasts buffers before it
-    stretch     from there until the last bucket is ready, full - independent
+    stretch     from the batch's arrival until the last bucket is ready, full - independent, without buffers
     transfer }  from then until the last bucket is exchanged, in full
     waiting  }
     data wait   until the batch is there, in full
-    unexplained what is left of the whole step in full: changes of forward, of the update, of DDP's last copies
+    unexplained what is left of the whole step in full: changes of the update, and of DDP's last copies
 
 Within the tail, a bucket's transfer on a rank is its last d seconds, d the least time that any rank spent in that
 collective: who comes last waits for nobody. Where no bucket is in transfer, a rank waits. No clock is compared with another.
@@ -33,7 +33,8 @@ CAUSES = {
     "wrapper_s": "what DDP costs there: wrapped - plain",
     "contention_s": "what ranks that exchange nothing cost each other: independent - wrapped",
     "buffers_s": "broadcast of the model's buffers before the forward pass, and the wait for it: full - independent; empty without any",
-    "stretch_s": "how much later the last bucket is ready after the forward pass, as others are exchanged meanwhile: full - independent",
+    "stretch_s": "how much later the last bucket is ready, as others are exchanged meanwhile: full - independent, without buffers_s; "
+    "below zero where waiting ranks leave the others their cores",
     "transfer_s": "the exchange after the last bucket is ready, as it is for the rank that comes last",
     "waiting_s": "the rest of the time until all buckets are exchanged: waiting for other ranks",
     "data_wait_s": "until the batch is on the device",
@@ -73,14 +74,15 @@ def _terms(blocks: Mapping[str, list[Block]], broadcasts_buffers: bool, rank: in
         return mean(control, start, end) - mean(than, start, end)
 
     step_s = mean(FULL, "start", "update")
+    buffers = {"buffers_s": longer("batch", "forward", FULL, INDEPENDENT)} if broadcasts_buffers else {}
     transfers = transfer_s(blocks[FULL])
     transfer = float(np.mean(transfers if rank is None else transfers[rank]))
     terms = {
         "compute_s": mean(PLAIN, "batch", "update"),
         "wrapper_s": longer("batch", "update", WRAPPED, PLAIN),
         "contention_s": longer("batch", "update", INDEPENDENT, WRAPPED),
-        **({"buffers_s": longer("batch", "forward", FULL, INDEPENDENT)} if broadcasts_buffers else {}),
-        "stretch_s": longer("forward", "last_ready", FULL, INDEPENDENT),
+        **buffers,
+        "stretch_s": longer("batch", "last_ready", FULL, INDEPENDENT) - buffers.get("buffers_s", 0.0),
         "transfer_s": transfer,
         "waiting_s": mean(FULL, "last_ready", "last_exchanged") - transfer,
         "data_wait_s": mean(FULL, "start", "batch"),

@@ -7,9 +7,9 @@ nodes, clocks, neighbours and the batch per device are the same for all. causes.
 
 from __future__ import annotations
 
-import copy
 import math
 import random
+from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ SHOULDER = 2  # steps before, until ranks and caches are in step; and after, whi
 
 
 def explain(trial: Trial, training: Training, stream: TrainingStream, world: World) -> Explained:
-    """This rank's blocks. The training ends as it was: weights, optimiser, buffers, random numbers."""
+    """This rank's blocks. The training ends as it was: weights, buffers, optimiser, random numbers."""
     devices = [world.device.index] if world.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         laboratory = _Laboratory(trial, training, stream, world)
@@ -51,7 +51,7 @@ class _Laboratory:
     def __init__(self, trial: Trial, training: Training, stream: TrainingStream, world: World) -> None:
         self.trial, self.training, self.stream, self.world = trial, training, stream, world
         training.learning_rates = None  # the last one stays
-        self.saved = _state_of(training)
+        self.saved = [(tensor, tensor.clone()) for tensor in _state_of(training)]
         self.buckets = measure.BucketClock(world)
         self.switch: Switch = cast("Any", training.replica).observe(self.buckets)
         compiled = torch.compile if trial.compile else lambda model: model
@@ -82,18 +82,16 @@ class _Laboratory:
 
     def restore(self) -> None:
         """Each block begins with the same weights on all ranks, whatever the one before made of them."""
-        model, optimizer, scaler, counts = self.saved
-        self.training.plain_model.load_state_dict(model)
-        self.training.replica.optimizer.load_state_dict(copy.deepcopy(optimizer))
-        self.training.precision.scaler.load_state_dict(scaler)
-        self.training.precision.updates, self.training.precision.steps = counts
+        with torch.no_grad():
+            for (
+                tensor,
+                content,
+            ) in self.saved:  # in place: state that moves in memory would make other steps of the first ones
+                tensor.copy_(content)
 
 
-def _state_of(training: Training) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[int, int]]:
-    precision = training.precision
-    return (
-        copy.deepcopy(training.plain_model.state_dict()),
-        copy.deepcopy(training.replica.optimizer.state_dict()),
-        copy.deepcopy(precision.scaler.state_dict()),
-        (precision.updates, precision.steps),
-    )
+def _state_of(training: Training) -> Iterator[torch.Tensor]:
+    """Every tensor that a step changes: of the model, and of this rank's optimiser."""
+    yield from training.plain_model.state_dict().values()
+    for state in training.replica.optimizer_state.values():
+        yield from (value for value in state.values() if torch.is_tensor(value))
