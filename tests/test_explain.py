@@ -119,6 +119,20 @@ def test_a_training_is_the_same_whether_it_explains_itself_or_not(plain: Trained
     assert [item and item.correct for item in evaluations[0]] == [item and item.correct for item in evaluations[1]]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"options": {"accumulation_steps": 2, "gradient_as_bucket_view": True, "comm_hook": "bf16"}},
+        {"options": {"static_graph": True, "comm_hook": "powersgd", "accumulation_steps": 2}},
+    ],
+    ids=["bf16", "powersgd"],
+)
+def test_ddp_is_explained_with_any_options_and_its_buffers_apart(changes: Any, data: Path, tmp_path: Path) -> None:
+    row = tables_of(trained(replace(LARGER, **changes), data, tmp_path, inject="batch_norm_model"))["causes"].iloc[0]
+    assert row.rounds == ROUNDS
+    assert row.buffers_s_low <= row.buffers_s <= row.buffers_s_high
+
+
 # Truth by injection
 
 

@@ -24,6 +24,7 @@ CELLS = {
 }
 ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
 FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation"}
+FIGURES |= {"causes", "causes_by_rank", "stragglers"}
 TABLES = {"timings", "summary", "losses", "evaluations"}
 
 
