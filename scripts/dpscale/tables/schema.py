@@ -187,7 +187,7 @@ def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
     unknown = {name for row in rows for name in row} - TABLES[table].keys()
     assert not unknown, f"columns {unknown} are not in TABLES[{table!r}]"
     frame = pd.DataFrame(rows, columns=list(TABLES[table]))
-    found = {column: "Int64" for column in ("batch_size_per_device", "global_batch_size") if column in frame}
+    found = {column: "Int64" for column in ("batch_size_per_device", "global_batch_size", "rounds") if column in frame}
     return frame.astype(found)  # whole numbers, also beside empty ones
 
 
