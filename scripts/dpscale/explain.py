@@ -81,12 +81,12 @@ class _Laboratory:
         return measure.stamp_steps(batches, self.training, self.world, self.buckets, lead_in, steps)
 
     def restore(self) -> None:
-        """Each block begins with the same weights on all ranks, whatever the one before made of them."""
+        """Each block begins with the same weights on all ranks, whatever the one before made of them.
+
+        In place: after state that has moved in memory the first steps would be others than the next.
+        """
         with torch.no_grad():
-            for (
-                tensor,
-                content,
-            ) in self.saved:  # in place: state that moves in memory would make other steps of the first ones
+            for tensor, content in self.saved:
                 tensor.copy_(content)
 
 
