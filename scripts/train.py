@@ -20,9 +20,11 @@ from dpscale.checkpoint import Checkpoints
 from dpscale.course import Course, Part, Plan
 from dpscale.environment import describe_machine, device_uuids
 from dpscale.errors import UserError
+from dpscale.explain import explain
 from dpscale.record import MONITOR, STEPS, RankFacts, Record, Segment, write_samples, write_steps
 from dpscale.sampling import KINDS, Watch, Watched
 from dpscale.slurm import node_name
+from dpscale.stamps import Explained
 from dpscale.stopping import StopRequest
 from dpscale.strategies import STRATEGIES
 from dpscale.survey import survey
@@ -95,14 +97,16 @@ def train(
     checks.weights_are_finite(trial, weights)
     difference = checks.weights_agree(trial, training.strategy, weights, world)
     checks.buffers_agree(trial, training.strategy, training.buffers(), world)
+    skipped_steps = training.skipped_steps
+    explained = explain(trial, training, stream, world) if trial.explain else None
     node = None
     if world.local_rank == 0:
         node = Node(describe_machine(trial.device, node_cpus), usage.machine_s, watched)
-    gathered = world.gather((parts, facts, node))
+    gathered = world.gather((parts, facts, node, explained))
     if gathered is None:
         return True
-    parts_by_rank = [ranks_parts for ranks_parts, _, _ in gathered]
-    nodes = [ranks_node for _, _, ranks_node in gathered if ranks_node is not None]
+    parts_by_rank = [ranks_parts for ranks_parts, _, _, _ in gathered]
+    nodes = [ranks_node for _, _, ranks_node, _ in gathered if ranks_node is not None]
     machines = [node.machine for node in nodes]
     readings = [{"node": number, **found} for number, node in enumerate(nodes) for found in node.watched.readings]
     segments = merge_segments(parts_by_rank, training.strategy.exchanges_gradients)
@@ -113,17 +117,18 @@ def train(
         environment=machines[0],
         nodes=machines,
         segments=segments,
-        ranks=[with_gpu_utilization(ranks_facts, segments, readings) for _, ranks_facts, _ in gathered],
+        ranks=[with_gpu_utilization(ranks_facts, segments, readings) for _, ranks_facts, _, _ in gathered],
         steps_per_epoch=stream.steps_per_epoch,
         machines_cpu_time_s=[node.machine_cpu_time_s for node in nodes],
         oversubscribed=any(trial.ranks_per_node * trial.threads_per_rank > node["usable_cpus"] for node in machines),
         effective_precision=precision.seen,
         compile_time_s=compile_time_s,
-        skipped_steps=training.skipped_steps,
+        skipped_steps=skipped_steps,
         checkpoint_times_s=course.checkpoint_times_s,
         weights_max_difference=difference,
         survey=surveyed,
         monitor_absent=[node.watched.absent for node in nodes],
+        explained=merge_explained([ranks_explained for _, _, _, ranks_explained in gathered]),
         steps_sha256=write_steps(out / STEPS, step_columns(parts_by_rank)),
         monitor_sha256=write_samples(out / MONITOR, readings),
     ).write(out)
@@ -248,6 +253,14 @@ def merge_segments(parts_by_rank: list[list[Part]], same_weights: bool) -> list[
             )
         )
     return segments
+
+
+def merge_explained(by_rank: list[Explained | None]) -> Explained | None:
+    """[rank] -> the blocks of all ranks."""
+    found = [explained for explained in by_rank if explained is not None]
+    if not found:
+        return None
+    return replace(found[0], blocks=[block for explained in found for block in explained.blocks])
 
 
 def step_columns(parts_by_rank: list[list[Part]]) -> dict[str, list[Any]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dpscale.record import SAMPLE_COLUMNS, STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
+from dpscale.stamps import CONTROLS, PLAIN, Block, Explained, Stamps
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
 
@@ -86,6 +87,7 @@ def a_trial(**changes: Any) -> Trial:
         "steps": None,
         "warmup_steps": None,
         "evaluate": True,
+        "explain": False,
         "threads_per_rank": 1,
         "loader_workers": 0,
         "monitor_interval_s": 0.5,
@@ -290,6 +292,84 @@ def measured(trial: Trial | None = None, epoch_s: float = 2.0, **changes: Any) -
 def repeats(trial: Trial, epochs_s: Sequence[float]) -> list[Measured]:
     """Launches of one cell, repeat r with timed epochs of epochs_s[r]."""
     return [measured(replace(trial, repeat=repeat), epoch_s) for repeat, epoch_s in enumerate(epochs_s)]
+
+
+@dataclass(frozen=True)
+class AStep:
+    """Moments of a step in ms since its start: by default 40 ms, in which two buckets are ready after 20 and 30."""
+
+    batch: float
+    forward: float
+    ready: tuple[float, ...]
+    exchanged: tuple[float, ...]
+    update: float
+
+
+def a_step(
+    *,
+    wait: float = 0,
+    forward: float = 10,
+    backward: float = 0,
+    ready: tuple[float, float] = (20, 30),
+    exchanges: tuple[float, float] = (0, 0),
+    update: float = 0,
+) -> AStep:
+    """`forward` and `ready` count from the batch's arrival, which is after `wait`; `backward` and `update` are delays before
+    the first bucket and at the end; `exchanges` are how long each bucket takes to be exchanged."""
+    there = [wait + backward + moment for moment in ready]
+    exchanged = [moment + lasts for moment, lasts in zip(there, exchanges, strict=True)]
+    return AStep(wait, wait + forward, tuple(there), tuple(exchanged), max(exchanged) + 10 + update)
+
+
+def some_stamps(step: AStep, buckets: bool, count: int = 4) -> Stamps:
+    """`count` equal steps, one after the other."""
+    starts = [step.update * number / 1000 for number in range(count)]
+
+    def moments(moment: float) -> list[float]:
+        return [start + moment / 1000 for start in starts]
+
+    def of_buckets(each: tuple[float, ...]) -> list[list[float]]:
+        return [[start + moment / 1000 for moment in each if buckets] for start in starts]
+
+    return Stamps(
+        start_s=starts,
+        batch_s=moments(step.batch),
+        forward_s=moments(step.forward),
+        ready_s=of_buckets(step.ready),
+        exchanged_s=of_buckets(step.exchanged),
+        backward_s=moments(max(step.exchanged)),
+        update_s=moments(step.update),
+    )
+
+
+def moved(stamps: Stamps, by_s: float) -> Stamps:
+    """The same of a clock with another zero."""
+
+    def shifted(value: Any) -> Any:
+        return [shifted(item) for item in value] if isinstance(value, list) else value + by_s
+
+    return Stamps(**{name: shifted(value) for name, value in asdict(stamps).items()})
+
+
+def an_explained(*, ranks: int = 2, rounds: int = 1, **controls: AStep | list[AStep]) -> Explained:
+    """Blocks in which every step is as `a_step()` makes it; `controls` are other steps, of all ranks or of each."""
+    blocks = []
+    for number in range(rounds):
+        for control in CONTROLS:
+            given = controls.get(control, a_step())
+            for rank, step in enumerate(given if isinstance(given, list) else [given] * ranks):
+                stamps = some_stamps(step, buckets=control != PLAIN)
+                blocks.append(Block(round=number, control=control, rank=rank, stamps=stamps))
+    return Explained(broadcasts_buffers=False, blocks=blocks)
+
+
+def explained_record(
+    trial: Trial | None = None, ranks: list[RankFacts] | None = None, **controls: AStep | list[AStep]
+) -> Measured:
+    """A planned trial that explains itself in six rounds, its record and steps."""
+    trial = trial or a_trial(explain=True)
+    explained = an_explained(ranks=trial.world_size, rounds=6, **controls)
+    return measured(trial, explained=explained, **({"ranks": ranks} if ranks else {}))
 
 
 def idx_bytes(array: np.ndarray, kind: int = 0x08) -> bytes:

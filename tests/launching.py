@@ -65,6 +65,7 @@ def small_trial(strategy: str = "ddp", devices: int = 2, **changes: object) -> T
         "steps": 6,
         "warmup_steps": 2,
         "evaluate": True,
+        "explain": False,
         "threads_per_rank": 1,
         "loader_workers": 0,
         "monitor_interval_s": 0.5,

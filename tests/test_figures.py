@@ -13,11 +13,22 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 import pytest
-from factories import a_single_trial, a_trial, an_unavailable_record, measured, repeats
+from factories import (
+    a_single_trial,
+    a_step,
+    a_trial,
+    an_unavailable_record,
+    explained_record,
+    measured,
+    rank_facts,
+    repeats,
+)
 from matplotlib.colors import to_hex
 
+from dpscale import causes
 from dpscale.config import FigureConfig
 from dpscale.figures import FIGURES, FORMATS, make_figure, render
+from dpscale.figures.causes import HATCHES, PARTS
 from dpscale.tables import make_tables, read_table
 from dpscale.tables.collectives import make_table
 from dpscale.tables.schema import ESTIMATED, TABLES, Measured
@@ -42,8 +53,20 @@ def on(devices: int, **changes):
 
 
 NORMAL = [*repeats(SINGLE, [2.0, 2.2, 2.1]), *repeats(on(1), [2.1, 2.0, 2.3]), *repeats(DDP, [2.6, 2.4, 2.5])]
+LATE = [a_step(exchanges=(3, 24)), a_step(backward=20, exchanges=(3, 4))]  # the second rank of each node
+EXPLAINED = [
+    *repeats(SINGLE, [2.0]),
+    explained_record(on(1, explain=True)),
+    explained_record(on(2, explain=True), full=LATE),
+    explained_record(
+        on(2, nodes=2, launcher="torchrun", explain=True),
+        ranks=[rank_facts(rank, node=f"node{rank // 2}") for rank in range(4)],
+        full=LATE * 2,
+    ),
+]
 ROWS: dict[str, list[Measured]] = {
     "normal": NORMAL,
+    "explained": EXPLAINED,
     "unavailable and missing": [*NORMAL, *unavailable(), *missing(on(4))],
     "nothing measured": [*missing(SINGLE), *unavailable()],
     "one cell": repeats(SINGLE, [2.0]),
@@ -185,6 +208,40 @@ FALLS_AND_RISES = [
         for item in repeats(on(devices), [epoch_s])
     ),
 ]
+
+
+# Causes
+
+
+def test_the_parts_of_the_figures_are_those_of_the_tables():
+    assert set(PARTS) == set(causes.PARTS)
+    assert len(HATCHES) == len(PARTS)
+
+
+def test_a_bar_is_as_high_as_its_step():
+    tables = tables_of(EXPLAINED)
+    (_, two, _), figure = (
+        tables["causes"][tables["causes"].step_s.notna()].step_s,
+        make_figure("causes", tables, FigureConfig()),
+    )
+    axes = figure.axes[0]
+    tops = [patch.get_y() + patch.get_height() for patch in axes.patches]
+    assert max(tops) == pytest.approx(1000 * two)
+
+
+def test_cells_without_causes_are_named_with_the_reason():
+    text = words(svg_of("causes", EXPLAINED))
+    assert "Without causes: single/spawn/1x1 (it has no DDP" in text
+    assert "Without causes: single/spawn/1x1, ddp/spawn/1x1, ddp/spawn/1x2 (explain is false)" in words(
+        svg_of("causes", NORMAL)
+    )
+
+
+def test_the_map_names_the_late_rank_and_its_node():
+    text = words(svg_of("stragglers", EXPLAINED))
+    assert "ddp/spawn/1x2: rank 1 on laptop is 20.0 ms late (20.0 to 20.0), the last of all in 6 of 6 rounds" in text
+    assert "it costs the others 20.0 ms per step" in text
+    assert {"node0", "node1"} <= set(text.split())
 
 
 def test_the_least_epoch_time_of_a_line_is_ringed():

@@ -128,6 +128,62 @@ def test_devices_are_drained_at_the_edges_of_an_interval_and_not_within(clock: C
     assert interval.phase_times_s == [(0.001,) * 4] * 5  # events count milliseconds
 
 
+class ExchangingStep(ClockworkStep):
+    """Two buckets are ready in the middle and at the end of backward; each takes a quarter of a second."""
+
+    def __init__(self, clock: Clock, buckets: measure.BucketClock) -> None:
+        super().__init__(clock)
+        self.buckets = buckets
+
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
+        for number in (0, 1):
+            self.clock.now_s += 0.25
+            self.buckets.ready(number)
+        for number in (1, 0):
+            self.clock.now_s += 0.25
+            self.buckets.exchanged(number)
+
+
+def test_stamps_are_of_the_steps_after_the_lead_in_and_of_their_buckets(clock: Clock):
+    buckets = measure.BucketClock(ONE_RANK)
+    step = ExchangingStep(clock, buckets)
+    stamps = measure.stamp_steps(batches_after(clock, 1.0, 4), step, ONE_RANK, buckets, lead_in=1, num_steps=2)
+    lasts = 1.0 + 0.25 + 1.0 + 0.125
+    assert stamps.start_s == [lasts, 2 * lasts]
+    assert stamps.batch_s == [start + 1.0 for start in stamps.start_s]
+    assert stamps.forward_s == [start + 1.25 for start in stamps.start_s]
+    assert stamps.ready_s == [[start + 1.5, start + 1.75] for start in stamps.start_s]
+    assert stamps.exchanged_s == [[start + 2.25, start + 2.0] for start in stamps.start_s]
+    assert stamps.backward_s == [start + 2.25 for start in stamps.start_s]
+    assert stamps.update_s == [2 * lasts, 3 * lasts]
+
+
+def test_on_cuda_stamps_are_events_that_are_read_when_the_device_is_drained(monkeypatch: pytest.MonkeyPatch):
+    log: list[str] = []
+    clock = Clock()
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at_s = clock.now_s
+
+        def elapsed_time(self, end: Event) -> float:
+            log.append("read")
+            return 1000 * (end.at_s - self.at_s)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda index: log.append("drained"))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    on_cuda = replace(ONE_RANK, device=torch.device("cuda", 0))
+    buckets = measure.BucketClock(on_cuda)
+    step = ExchangingStep(clock, buckets)
+    stamps = measure.stamp_steps([A_BATCH] * 2, step, on_cuda, buckets, lead_in=0, num_steps=2)
+    assert log[:2] == ["drained", "drained"]
+    assert set(log[2:]) == {"read"}
+    assert stamps.ready_s[0] == [0.5, 0.75]
+
+
 def test_loader_workers_end_inside_the_interval_that_started_them(data: Path):
     stream = TrainingStream(small_trial("single", 1, loader_workers=2), data, 0, ONE_RANK.device)
     workers_seen = []

@@ -16,8 +16,10 @@ import yaml
 from pipeline import ROOT, Checkout, Done, send, small_config, small_experiment, wait_until, whole_run
 
 from dpscale.config import load_config
+from dpscale.figures import FIGURES as ROWS
 from dpscale.order import measuring_order
 from dpscale.plan import plan_trials
+from dpscale.tables.schema import TABLES as SCHEMA
 from dpscale.trial import Trial
 
 CELLS = {
@@ -28,10 +30,10 @@ CELLS = {
     "data_parallel/spawn/1x2",
 }
 ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
-OF_TRIALS = {"comparison", "speedup", "efficiency", "epoch_time", "loss", "evaluation", "differences"}
 COLLECT = {"collect", "collect_collectives"}
-FIGURES = OF_TRIALS | {"bus_bandwidth", "collective_time"}
-TABLES = {"timings", "summary", "comparisons", "losses", "evaluations", "collectives"}
+FIGURES = set(ROWS)
+OF_TRIALS = {name for name, row in ROWS.items() if row.tables != ("collectives",)}
+TABLES = set(SCHEMA)
 
 
 @pytest.fixture(scope="module")
@@ -614,6 +616,7 @@ def test_documented_commands_run_again_what_was_cut_off() -> None:
 
 def test_every_config_file_is_read_by_the_typed_config() -> None:
     from dpscale.config import load_config
+from dpscale.figures import FIGURES as ROWS
 
     for path in [ROOT / "config.yaml", *(ROOT / "workflow/experiments").glob("*.yaml")]:
         load_config(yaml.safe_load(path.read_text()), str(path))

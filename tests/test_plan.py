@@ -496,6 +496,24 @@ def problem_with_synthetic(samples: int, workload: dict[str, Any], **changes: An
     return line
 
 
+def test_only_what_has_a_switch_for_its_exchange_is_explained():
+    strategies = {"single": None, "ddp": None, "ddp_plain": {"base": "ddp", "explain": False}, "zero": None}
+    trials = planned(strategies=strategies, topologies=["1x1", "1x2"], explain=True)
+    assert {trial.strategy for trial in trials if trial.explain} == {"ddp"}
+
+
+def test_explaining_what_has_no_switch_is_refused():
+    assert "strategies.zero.explain = True: zero exchanges elsewhere" in problem(
+        strategies={"zero": {"explain": True}}, launchers=["spawn"]
+    )
+    assert "explain = True: none of the strategies single, zero can be; add one of these: ddp" in problem(
+        strategies={"single": None, "zero": None}, explain=True
+    )
+    assert "find_unused_parameters = True: DDP then exchanges" in problem(
+        strategies={"ddp": {"find_unused_parameters": True}}, explain=True
+    )
+
+
 # The plan needs no torch, and every key decides something
 
 WITHOUT_TORCH = """
@@ -543,6 +561,7 @@ OTHER_VALUES: dict[str, Any] = {
     "strategies.ddp.precision": "bf16",
     "strategies.ddp.compile": True,
     "strategies.ddp.channels_last": True,
+    "strategies.ddp.explain": True,
     "strategies.ddp.launchers": ["torchrun"],
     "strategies.ddp.topologies": ["1x4"],
     "launchers": ["torchrun"],
@@ -551,6 +570,7 @@ OTHER_VALUES: dict[str, Any] = {
     "epochs": 4,
     "warmup_epochs": 2,
     "evaluate": False,
+    "explain": True,
     "threads_per_rank": 2,
     "loader_workers": 2,
     "repeats": 1,

@@ -12,6 +12,8 @@ from pipeline import Checkout, whole_run
 
 FIGURES = (
     "bus_bandwidth",
+    "causes",
+    "causes_by_rank",
     "collective_time",
     "comparison",
     "differences",
@@ -20,6 +22,11 @@ FIGURES = (
     "evaluation",
     "loss",
     "speedup",
+    "startup",
+    "stragglers",
+    "utilization",
+    "utilization_over_time",
+    "utilization_per_device",
 )
 CHROMIUM_FLAGS = [
     "--no-sandbox",

@@ -15,8 +15,8 @@ from factories import (
     a_trial,
     an_evaluation,
     an_unavailable_record,
+    explained_record,
     measured,
-    rank_facts,
     repeats,
     samples_of,
     steps_of,
@@ -375,13 +375,13 @@ def test_a_table_comes_back_from_its_file(tmp_path, table):
 
 @pytest.mark.parametrize("name", ["nan", "null", "none", "true", "inf", "na"])
 def test_a_strategy_may_be_called_what_pandas_takes_for_something_else(tmp_path, name):
-    written(tmp_path, [measured(DDP), measured(replace(DDP, strategy=name))])
+    written(tmp_path, [measured(DDP), explained_record(replace(DDP, strategy=name, explain=True))])
     assert [table for table in OF_TRIALS if name not in read_table(tmp_path, table).strategy.tolist()] == []
 
 
 def test_every_column_of_text_is_read_as_text():
     other = replace(DDP, strategy="other", base="ddp")
-    found = [measured(trial, ranks=[rank_facts(rank) for rank in range(2)]) for trial in (DDP, other)]
+    found = [explained_record(replace(trial, explain=True)) for trial in (DDP, other)]
     samples = {trial.id: samples_of(record) for trial, record, _ in found}
     tables = make_tables(found, samples=samples, digests={trial.id: "ab" * 32 for trial, _, _ in found})
     texts = {name for table in tables.values() for name in table.columns if isinstance(table[name].iloc[0], str)}

@@ -163,6 +163,7 @@ class StrategyConfig(Strict):
     precision: Precision | None = Field(None, description="overrides the experiment's precision")
     compile: Flag | None = Field(None, description="overrides the experiment's compile")
     channels_last: Flag | None = Field(None, description="overrides the experiment's channels_last")
+    explain: Flag | None = Field(None, description="overrides the experiment's explain")
     launchers: Listed | None = Field(None, description="overrides the experiment's launchers")
     topologies: Listed | None = Field(None, description="overrides the experiment's topologies")
 
@@ -195,6 +196,10 @@ class ExperimentConfig(Strict):
         None, description="the first of these steps, kept out of every result; default 10"
     )
     evaluate: bool = Field(True, description="evaluate the whole test set after each epoch (or after the steps)")
+    explain: Flag = Field(
+        False,
+        description="after each training under ddp some 400 steps under controls, which say where a step's time goes",
+    )
     threads_per_rank: Count = Field(1, description="CPU threads of each rank, for every strategy and launcher alike")
     loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")
     monitor_interval_s: Number | None = Field(

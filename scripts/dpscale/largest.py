@@ -78,6 +78,7 @@ def probe_of(trial: Trial) -> Trial:
         warmup_epochs=None,
         steps=STEPS,
         warmup_steps=WARMUP_STEPS,
+        explain=False,
         monitor_interval_s=None,
         optimizer={**trial.optimizer, "lr_reference_batch": None, "schedule": None},
     )

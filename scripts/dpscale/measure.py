@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from dpscale.phases import LAUNCHED, PHASE_COLUMNS
+from dpscale.stamps import Stamps
 from dpscale.workloads.loading import Batch
 from dpscale.world import World
 
@@ -44,40 +45,34 @@ class Interval:
     marks_per_step: int  # that the clock stood at
 
 
-class _CpuMarks:
-    """Marks of the host's clock: on the CPU a call returns when its work is done."""
+class _CpuClock:
+    """The host's: on the CPU a call returns when its work is done."""
 
-    def __init__(self) -> None:
-        self.marks: list[float] = []
+    def now(self) -> float:
+        return time.perf_counter()
 
-    def set(self) -> None:
-        self.marks.append(time.perf_counter())
-
-    def differences_s(self) -> list[float]:
-        return [end - start for start, end in pairwise(self.marks)]
+    def seconds(self, start: float, end: float) -> float:
+        return end - start
 
 
-class _CudaMarks:
+class _CudaClock:
     """CUDA events in the stream: the host runs ahead, and draining the device at each mark would forbid overlap.
 
     What lies between two events is the device's time, its idle time included: a data wait is seen as far as it really
-    holds up the device.
+    holds up the device. Only after the device is drained can they be compared.
     """
 
-    def __init__(self) -> None:
-        self.marks: list[torch.cuda.Event] = []
-
-    def set(self) -> None:
+    def now(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
-        self.marks.append(event)
+        return event
 
-    def differences_s(self) -> list[float]:
-        return [start.elapsed_time(end) / 1000 for start, end in pairwise(self.marks)]
+    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        return start.elapsed_time(end) / 1000
 
 
-def _marks_of(world: World) -> _CpuMarks | _CudaMarks:
-    return _CudaMarks() if world.device.type == "cuda" else _CpuMarks()
+def _clock_of(world: World) -> Any:
+    return _CudaClock() if world.device.type == "cuda" else _CpuClock()
 
 
 def cost_of_a_mark_s(world: World) -> float:
@@ -85,10 +80,10 @@ def cost_of_a_mark_s(world: World) -> float:
     cost less, where the host runs ahead of the device."""
     times_s = []
     for _ in range(COST_ROUNDS):
-        marks = _marks_of(world)
+        clock, marks = _clock_of(world), list[Any]()
         started_s = time.perf_counter()
         for _ in range(COST_MARKS):
-            marks.set()
+            marks.append(clock.now())
         times_s.append((time.perf_counter() - started_s) / COST_MARKS)
     world.synchronize()
     return statistics.median(times_s)
@@ -109,28 +104,28 @@ def time_steps(
     Raises:
         RuntimeError: the loader delivers fewer batches, or more.
     """
-    marks = _marks_of(world)
+    clock, marks = _clock_of(world), list[Any]()
     samples: list[int] = []
     losses: list[torch.Tensor] = []
     world.barrier()
     world.synchronize()
     started_s = time.perf_counter()
-    marks.set()
+    marks.append(clock.now())
     delivered = iter(batches)
     for _ in range(num_steps):
         batch = next(delivered, None)
         if batch is None:
             raise RuntimeError(f"the loader delivered {len(samples)} batches, {num_steps} were expected")
-        marks.set()
+        marks.append(clock.now())
         parts = step.parts(batch)
         for number, part in enumerate(parts, start=1):
             loss = step.forward(part, number == len(parts))
-            marks.set()
+            marks.append(clock.now())
             step.backward(loss, number == len(parts))
-            marks.set()
+            marks.append(clock.now())
             losses.append(loss.detach())
         step.update()
-        marks.set()
+        marks.append(clock.now())
         samples.append(len(batch[1]))
         if stops_after(len(samples)):
             break
@@ -139,7 +134,7 @@ def time_steps(
         raise RuntimeError(f"the loader delivers more than the {num_steps} batches that were expected")
     world.synchronize()
     ended_s = time.perf_counter()
-    differences_s = marks.differences_s()
+    differences_s = [clock.seconds(*pair) for pair in pairwise(marks)]
     return Interval(
         started_s=started_s,
         ended_s=ended_s,
@@ -160,6 +155,70 @@ def _by_phase(differences_s: list[float], num_steps: int) -> list[tuple[float, .
 def seconds() -> float:
     """Of the machine's monotonic clock, for what is no part of a training."""
     return time.monotonic()
+
+
+class BucketClock:
+    """Stamps a step's buckets where DDP's hook calls it, on whatever thread: an Observer of the exchange."""
+
+    def __init__(self, world: World) -> None:
+        self._clock = _clock_of(world)
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        self.ready_at: dict[int, Any] = {}
+        self.exchanged_at: dict[int, Any] = {}
+
+    def ready(self, bucket: int) -> None:
+        self.ready_at[bucket] = self._clock.now()
+
+    def exchanged(self, bucket: int) -> None:
+        self.exchanged_at[bucket] = self._clock.now()
+
+
+def stamp_steps(
+    batches: Iterable[Batch], step: Step, world: World, buckets: BucketClock, lead_in: int, num_steps: int
+) -> Stamps:
+    """Run as many optimiser steps as there are batches; stamps of `num_steps` of them, which `lead_in` others precede.
+
+    Ranks do not meet here: a control may run on some of them alone. The device is drained at the end.
+    """
+    clock = _clock_of(world)
+    rows: list[tuple[Any, Any, Any, dict[int, Any], dict[int, Any], Any, Any]] = []
+    world.synchronize()
+    origin = ended = clock.now()
+    for batch in batches:
+        started, there = ended, clock.now()
+        buckets.begin_step()
+        parts = step.parts(batch)
+        for number, part in enumerate(parts, start=1):
+            loss = step.forward(part, number == len(parts))
+            forwarded = clock.now()
+            step.backward(loss, number == len(parts))
+        backed = clock.now()
+        step.update()
+        ended = clock.now()
+        rows.append((started, there, forwarded, buckets.ready_at, buckets.exchanged_at, backed, ended))
+    world.synchronize()
+
+    def since_origin(mark: Any) -> float:
+        return round(clock.seconds(origin, mark), 7)  # 0.1 us: what a clock tells
+
+    def of_buckets(index: int) -> list[list[float]]:
+        return [[since_origin(mark) for _, mark in sorted(row[index].items())] for row in kept]
+
+    kept = rows[lead_in : lead_in + num_steps]
+    starts, theres, forwards, backwards, updates = (
+        [since_origin(row[index]) for row in kept] for index in (0, 1, 2, 5, 6)
+    )
+    return Stamps(
+        start_s=starts,
+        batch_s=theres,
+        forward_s=forwards,
+        ready_s=of_buckets(3),
+        exchanged_s=of_buckets(4),
+        backward_s=backwards,
+        update_s=updates,
+    )
 
 
 def time_call(function: Callable[[], Result], world: World) -> tuple[Result, tuple[float, float]]:

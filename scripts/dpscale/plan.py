@@ -33,6 +33,7 @@ DEFAULT_WARMUP_EPOCHS = 1
 DEFAULT_WARMUP_STEPS = 10
 DEFAULT_HEADROOM_PERCENT = 5.0
 SEARCHES_ON = {"cuda"}  # devices with a memory of their own, which refuses what does not fit
+EXPLAINED_ROWS = ", ".join(name for name, row in STRATEGIES.items() if row.explains)
 UNFIT_FOR_CPU = {
     "fp16": "CPUs compute fp16 some 50 times slower than fp32; use bf16, or device: cuda",
     "tf32": "a format of CUDA's tensor cores; use fp32, or device: cuda",
@@ -132,6 +133,7 @@ def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, Data
     used = set(topologies)
     for name, variant in experiment.strategies.items():
         used |= yield from _variant_problems(f"{place}.strategies.{name}", name, variant, experiment, topologies)
+    yield from _explain_problems(place, experiment)
     yield from _batch_problems(place, experiment, sorted(used), datasets)
 
 
@@ -254,6 +256,23 @@ def _precision_problems(
         yield f"{place}.channels_last = True: model {experiment.workload.model!r} takes no images; remove it"
 
 
+def _explain_problems(place: str, experiment: ExperimentConfig) -> Iterator[str]:
+    """A row that can't be explained is left alone where others can; asked of it alone, it is refused."""
+    known = {name: variant for name, variant in experiment.strategies.items() if (variant.base or name) in STRATEGIES}
+    for name, variant in known.items():
+        if variant.explain and not STRATEGIES[variant.base or name].explains:
+            yield (
+                f"{place}.strategies.{name}.explain = True: {variant.base or name} exchanges elsewhere than in DDP's "
+                f"communication hook, which alone can be switched off; {EXPLAINED_ROWS}"
+            )
+    if experiment.explain and known and not any(_explained(name, known[name], experiment) for name in known):
+        yield f"{place}.explain = True: none of the strategies {', '.join(known)} can be; add one of these: {EXPLAINED_ROWS}"
+
+
+def _explained(name: str, variant: StrategyConfig, experiment: ExperimentConfig) -> bool:
+    return STRATEGIES[variant.base or name].explains and _of(variant.explain, experiment.explain)
+
+
 def _refusals(
     place: str, row: Strategy, variant: StrategyConfig, experiment: ExperimentConfig, topologies: set[Topology]
 ) -> Iterator[str]:
@@ -268,6 +287,7 @@ def _refusals(
         optimizer=experiment.workload.optimizer.name,
         compile=_of(variant.compile, experiment.compile),
         channels_last=_of(variant.channels_last, experiment.channels_last),
+        explain=_of(variant.explain, experiment.explain),
         fewest_devices=min((topology.devices for topology in topologies), default=row.min_devices),
     )
     if refusal := row.refuses(options, asked):
@@ -445,6 +465,7 @@ def _cells(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
                     steps=total if unit == "steps" else None,
                     warmup_steps=warmup if unit == "steps" else None,
                     evaluate=experiment.evaluate,
+                    explain=_explained(strategy, variant, experiment),
                     threads_per_rank=experiment.threads_per_rank,
                     loader_workers=experiment.loader_workers,
                     monitor_interval_s=experiment.monitor_interval_s,

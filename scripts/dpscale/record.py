@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpscale.errors import UserError
 from dpscale.phases import PHASE_COLUMNS
+from dpscale.stamps import Block, Explained, Stamps
 from dpscale.trial import Trial
 from dpscale.workloads.prepared import sha256_of
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 # 4: right answers among the five likeliest; the learning rate of each segment
 # 5: attempts, and times of checkpoints; the survey of nodes before a trial that spans several
 # samples of the monitor, CPU time of every node's machine, affinity and PSS of ranks, start-up, the cost of measuring
+# blocks of steps under controls
 FORMAT_VERSION = 5
 RECORD, STEPS, MONITOR = "record.json", "steps.parquet", "monitor.parquet"
 
@@ -105,6 +107,7 @@ class Record:
     monitor_absent: list[dict[str, str]] = field(default_factory=list)  # [node] kind of sample -> why there is none
     steps_sha256: str | None = None
     monitor_sha256: str | None = None
+    explained: Explained | None = None  # null unless the trial asks for it
 
     def __post_init__(self) -> None:
         if (self.status == "ok") != (self.reason is None):
@@ -120,6 +123,8 @@ class Record:
             for rank, (start, end) in enumerate(segment.windows_s):
                 if not (math.isfinite(start) and math.isfinite(end) and start < end):
                     raise UserError(f"{self.trial.id}: rank {rank} of segment {index} took {end - start} s")
+        if self.trial.explain != (self.explained is not None):
+            raise UserError(f"{self.trial.id}: explain is {self.trial.explain}, and its blocks say otherwise")
         if not self.timed_segments:
             raise UserError(f"{self.trial.id}: nothing but warm-up was measured")
 
@@ -130,7 +135,9 @@ class Record:
     def write(self, folder: Path) -> None:
         """Write record.json under a temporary name, sync it, rename it: whole or not there."""
         data = {"format_version": FORMAT_VERSION, **asdict(self)}
-        text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+        explained = json.dumps(data.pop("explained"), separators=(",", ":"), allow_nan=False)
+        text = json.dumps(data, indent=1, allow_nan=False).removesuffix("\n}")
+        text += f',\n "explained": {explained}\n}}\n'  # on one line: there are thousands of stamps
         write_atomically(folder / RECORD, text.encode())
 
     @classmethod
@@ -185,9 +192,14 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
             evaluation = Evaluation(**{**evaluation, "windows_s": [window(pair) for pair in evaluation["windows_s"]]})
         return Segment(**{**item, "windows_s": [window(pair) for pair in item["windows_s"]], "evaluation": evaluation})
 
+    def explained(item: dict[str, Any]) -> Explained:
+        blocks = [Block(**{**block, "stamps": Stamps(**block["stamps"])}) for block in item["blocks"]]
+        return Explained(**{**item, "blocks": blocks})
+
     return {
         **data,
         "trial": Trial(**data["trial"]),
+        "explained": None if data["explained"] is None else explained(data["explained"]),
         "segments": [segment(item) for item in data["segments"]],
         "ranks": [RankFacts(**item) for item in data["ranks"]],
     }

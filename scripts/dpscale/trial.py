@@ -37,6 +37,7 @@ class Trial(Launched):
     steps: int | None  # ... or steps
     warmup_steps: int | None
     evaluate: bool
+    explain: bool  # blocks of steps under controls after the training
     loader_workers: int
     monitor_interval_s: float | None  # from one sample of the monitor to the next; None = no monitor
     seed: int  # of this repeat

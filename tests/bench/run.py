@@ -1,6 +1,7 @@
-"""What the project costs, as ratios of interleaved pairs, and what it learns: its loop, monitor, strategies, loaders, times of collectives, dry run, start-up.
+"""What the project costs, as ratios of interleaved pairs, and what it learns: its loop, monitor,
+strategies, loaders, times of collectives, dry run, start-up, and what the causes of a step leave unexplained.
 
-    python tests/bench/run.py                every bench, at least 5 pairs each: some 20 minutes on 2 cores
+    python tests/bench/run.py                every bench, at least 5 pairs each: some 35 minutes on 2 cores
     python tests/bench/run.py loop           one of them
     python tests/bench/run.py --smallest     each in its smallest form: shows that they work, says nothing
 
@@ -39,6 +40,7 @@ BENCHES = (
     "startup",
     "job_start",
     "accuracy",
+    "explain",
 )
 SMALLEST = {"pairs": 1, "steps": 3, "samples": 512, "trials": 10, "learns_from": 512}
 

@@ -301,6 +301,53 @@ def slow_loader() -> None:
     Loader.batches = late
 
 
+@after("dpscale.workloads.loading")
+def slow_epoch_end() -> None:
+    """The training's loader takes 100 ms to end."""
+    from dpscale.workloads.loading import TrainingStream
+
+    batches = TrainingStream.batches
+
+    def ends_late(self, *arguments):
+        yield from batches(self, *arguments)
+        time.sleep(0.1)
+
+    TrainingStream.batches = ends_late
+
+
+@after("dpscale.training")
+def slow_rank() -> None:
+    """The chosen rank sleeps 20 ms before each backward pass."""
+    from dpscale.training import Training
+
+    backward = Training.backward
+
+    def late(self, loss, last):
+        if is_chosen_rank():
+            time.sleep(0.02)
+        backward(self, loss, last)
+
+    Training.backward = late
+
+
+@after("dpscale.training")
+def slow_hook() -> None:
+    """DDP's exchange of each bucket sleeps 15 ms first."""
+    from dpscale.strategies import ddp, observed
+
+    def slow(state, bucket):
+        time.sleep(0.015)
+        return observed.averaged(state, bucket)
+
+    ddp.HookedReplica.hook = lambda self: (None, slow)
+
+
+@after("dpscale.training")
+def one_core() -> None:
+    """All ranks on the same core of those that they may use."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
 @after("dpscale.attempt")
 def first_port_is_taken() -> None:
     """Somebody listens on the first port that is chosen: DPSCALE_TEST_PORT."""

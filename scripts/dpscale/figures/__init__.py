@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
+from dpscale.figures.causes import causes, causes_by_rank, stragglers
 from dpscale.figures.collectives import bus_bandwidth, collective_time
 from dpscale.figures.comparison import comparison
 from dpscale.figures.differences import differences
@@ -40,6 +41,11 @@ FIGURES: dict[str, FigureRow] = {
     ),
     "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=loss),
     "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=evaluation),
+    "causes": FigureRow(question="Where does a step's time go?", tables=("summary", "causes"), draw=causes),
+    "causes_by_rank": FigureRow(
+        question="Where does each rank's time go?", tables=("summary", "causes", "stragglers"), draw=causes_by_rank
+    ),
+    "stragglers": FigureRow(question="Which rank comes late?", tables=("summary", "stragglers"), draw=stragglers),
     "utilization": FigureRow(question="How busy are N devices?", tables=("summary",), draw=utilization),
     "utilization_per_device": FigureRow(
         question="Is one device busier than the others?", tables=("summary", "monitor"), draw=devices

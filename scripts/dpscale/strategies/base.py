@@ -204,6 +204,7 @@ class Asked:
     optimizer: str  # its name
     compile: bool
     channels_last: bool
+    explain: bool
     fewest_devices: int  # N of the smallest topology that it runs on
 
 
@@ -228,6 +229,7 @@ class Strategy:
     precisions: tuple[str, ...] = PRECISIONS
     casts_itself: bool = False  # precision is the library's doing: no autocast and no gradient scaler of ours
     compiles: bool = True  # torch.compile applies
+    explains: bool = False  # its replica can `observe` its exchange and switch it off (strategies/ddp.py)
 
     refuses: Callable[[Any, Asked], str | None] = nothing_refused  # (options, asked) at plan time: why not, or None
     needs: Callable[[Trial], str | None] = nothing_needed  # probed where the trial runs; the reason it can't, or None

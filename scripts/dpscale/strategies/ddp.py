@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from dpscale.strategies.base import Accumulation, Asked, Replica, Strategy
+from dpscale.strategies.observed import Observer, Switch, switched
 from dpscale.typed import Count, Number
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
+
+    from dpscale.strategies.observed import Hook
 
 
 class DDPOptions(Accumulation):
@@ -47,6 +51,24 @@ class DDPReplica(Replica):
     _synchronised_once = False
 
     def wrap(self, model: nn.Module) -> nn.Module:
+        return self._distributed(model, self.hook())
+
+    def hook(self) -> Hook | None:
+        """(its state, DDP's communication hook): another way to exchange buckets than DDP's own."""
+        return None
+
+    def observe(self, observer: Observer) -> Switch:
+        """Wrap the model anew, with the same exchange under observation. All ranks call it together."""
+        plain = self.plain_model
+        switch = Switch(observer, self.hook())
+        del self.model
+        gc.collect()  # a wrapper and its hooks hold each other
+        self.model = self._distributed(plain, (switch, switched))
+        self._synchronised_once = False
+        switch.attach(self.model)
+        return switch
+
+    def _distributed(self, model: nn.Module, hook: Hook | None) -> DistributedDataParallel:
         from torch.nn.parallel import DistributedDataParallel
 
         cuda = self.world.device.type == "cuda"
@@ -59,11 +81,9 @@ class DDPReplica(Replica):
             find_unused_parameters=self.options.find_unused_parameters,
             forward_sync_buffers=self.sync_buffers,
         )
-        self.register_hook(wrapped)
+        if hook is not None:
+            wrapped.register_comm_hook(*hook)
         return wrapped
-
-    def register_hook(self, model: DistributedDataParallel) -> None:
-        """Give DDP another way to exchange its buckets."""
 
     def begin(self, last: bool) -> None:
         # no_sync must hold over forward and backward. With static_graph the first iteration ever must synchronise:
@@ -89,14 +109,14 @@ class HookedReplica(DDPReplica):
             return None
         return "PowerSGD keeps errors of buckets, which DDP lays out anew after the first step"
 
-    def register_hook(self, model: DistributedDataParallel) -> None:
+    def hook(self) -> Hook | None:
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
         match self.options.comm_hook:
             case "fp16":
-                model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+                return None, default_hooks.fp16_compress_hook
             case "bf16":
-                model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+                return None, default_hooks.bf16_compress_hook
             case "powersgd":
                 state = powerSGD_hook.PowerSGDState(
                     process_group=None,
@@ -105,7 +125,8 @@ class HookedReplica(DDPReplica):
                 )
                 # not its batched form, which fails in torch 2.14
                 in_turn = self.world.device.type == "cpu"
-                model.register_comm_hook(state, _powersgd_in_turn if in_turn else powerSGD_hook.powerSGD_hook)
+                return state, _powersgd_in_turn if in_turn else powerSGD_hook.powerSGD_hook
+        return None
 
 
 def _powersgd_in_turn(state, bucket):  # type: ignore[no-untyped-def]  # DDP checks annotations as objects, not as text
@@ -127,6 +148,11 @@ def _refuses(options: Options, asked: Asked) -> str | None:
         return f"{', '.join(sorted(tuned))}: only comm_hook: powersgd has it; set that or remove it"
     if options.comm_hook == "powersgd" and asked.compile:
         return "comm_hook = 'powersgd': compiling takes a step that it would count; set compile: false in this variant"
+    if options.find_unused_parameters and asked.explain:
+        return (
+            "find_unused_parameters = True: DDP then exchanges which were used, in a control that must exchange nothing "
+            "too; set explain: false in this variant"
+        )
     return None
 
 
@@ -135,4 +161,5 @@ ROW = Strategy(
     options=Options,
     refuses=_refuses,
     replica=HookedReplica,
+    explains=True,
 )

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from dpscale.strategies.base import Strategy
 from dpscale.strategies.ddp import DDPOptions, DDPReplica
+from dpscale.strategies.observed import nothing
 
 if TYPE_CHECKING:
-    import torch
-    from torch._C._distributed_c10d import GradBucket
-    from torch.nn.parallel import DistributedDataParallel
+    from dpscale.strategies.observed import Hook
 
 
 class IndependentReplica(DDPReplica):
@@ -22,17 +21,12 @@ class IndependentReplica(DDPReplica):
     ranks_differ = True
     steps_apart = None
 
-    def register_hook(self, model: DistributedDataParallel) -> None:
-        import torch
+    def hook(self) -> Hook | None:
+        return None, _exchange_nothing
 
-        def exchange_nothing(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-            done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-            done.set_result(bucket.buffer())
-            return done
 
-        # DDP checks the hook's annotations as objects; postponed ones are text
-        exchange_nothing.__annotations__ = {}
-        model.register_comm_hook(state=None, hook=exchange_nothing)
+def _exchange_nothing(state, bucket):  # type: ignore[no-untyped-def]  # DDP checks annotations as objects, not as text
+    return nothing(bucket)
 
 
 ROW = Strategy(

@@ -17,7 +17,8 @@ from dpscale.typed import Count
 
 if TYPE_CHECKING:
     import torch
-    from torch.nn.parallel import DistributedDataParallel
+
+    from dpscale.strategies.observed import Hook
 
 
 class Options(DDPOptions):
@@ -30,7 +31,7 @@ class Options(DDPOptions):
 class LocalSGDReplica(DDPReplica):
     ranks_differ = True
 
-    def register_hook(self, model: DistributedDataParallel) -> None:
+    def hook(self) -> Hook | None:
         import torch.distributed as dist
         from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
             PostLocalSGDState,
@@ -45,8 +46,8 @@ class LocalSGDReplica(DDPReplica):
             start_localSGD_iter=self.options.synchronous_steps,
             post_local_gradient_allreduce=False,
         )
-        model.register_comm_hook(state, post_localSGD_hook)
         self._hook_state = state
+        return state, post_localSGD_hook
 
     def make_optimizer(
         self, factory: Callable[..., torch.optim.Optimizer], arguments: dict[str, Any]

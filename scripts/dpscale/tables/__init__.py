@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
 from dpscale.record import Record
+from dpscale.tables.causes import causes_of_cells, stragglers
 from dpscale.tables.comparisons import compare
 from dpscale.tables.invariants import refuse_contradictions
 from dpscale.tables.monitor import Samples, monitor, startup, timeline
@@ -60,6 +61,8 @@ def make_tables(
         "comparisons": comparisons,
         "losses": frame("losses", losses(measured)),
         "evaluations": frame("evaluations", evaluations(measured)),
+        "causes": frame("causes", causes_of_cells(measured)),
+        "stragglers": frame("stragglers", stragglers(measured)),
         "monitor": frame("monitor", monitor(measured, samples)),
         "timeline": frame("timeline", timeline(measured, samples)),
         "startup": frame("startup", startup(measured)),

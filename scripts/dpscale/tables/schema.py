@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics
+from dpscale.causes import CAUSES, EPOCH_COSTS
 from dpscale.phases import STARTUP_PARTS
 from dpscale.record import Record
 from dpscale.trial import Trial
@@ -245,12 +246,61 @@ RECORDS = {
     "commit": "of the checkout; -dirty where files differed from it",
     "started_at": TIMINGS["started_at"],
 }
+ESTIMATED_CAUSES = {
+    "step_s": "a whole step of a round's full exchange, as mean over steps and ranks: the sum of the next nine columns, in s",
+    **CAUSES,
+    "loader_effect_s": "how much shorter the whole step is on a batch that stays on the device",
+    "training_step_s": "a step of the timed epochs, for comparison: median over steps of the mean over ranks",
+    **EPOCH_COSTS,
+}
+
+
+def _estimated(columns: Mapping[str, str]) -> dict[str, str]:
+    """Each with its low and high beside it."""
+    ends = {"": "", "_low": "lower end of ", "_high": "upper end of "}
+    return {
+        f"{name}{end}": f"{text}{name}" if text else meaning
+        for name, meaning in columns.items()
+        for end, text in ends.items()
+    }
+
+
+CAUSES_OF_CELLS = {
+    **{name: IDENTITY[name] for name in CELL},
+    **STATUS,
+    "unexplained_because": "why a measured cell has no causes; its costs per epoch it has all the same",
+    "repeats": "launches that were measured",
+    "rounds": "rounds of blocks in all of them: what medians and intervals are over",
+    **_estimated(ESTIMATED_CAUSES),
+    "unexplained_percent": "size of unexplained_s, as a share of step_s in %",
+    "spread": "what low and high of a step's columns are: a 95 % interval from 6 rounds on, else the range",
+    "epoch_spread": "the same of the costs per epoch, over timed epochs of all launches",
+}
+STRAGGLERS = {
+    **{name: IDENTITY[name] for name in CELL},
+    "rank": "0-based",
+    "node_name": "SLURM's name of it, else the host's; a rank that was on another node in another launch has a row for each",
+    "local_rank": "its number on that node",
+    "rounds": "rounds of blocks on that node: what medians and intervals are over",
+    "rounds_last": "in how many of them it was, by its local delay, the last of all ranks",
+    **_estimated(
+        {
+            "local_delay_s": "how much later than the other ranks it had its first bucket ready, before it waits for anyone, in s",
+            "step_cost_s": "how long the others waited per step, on average, as it came last: below its delay where they use the time",
+            "step_s": "a whole step of this rank",
+            **CAUSES,
+        }
+    ),
+    "spread": CAUSES_OF_CELLS["spread"],
+}
 TABLES = {
     "timings": TIMINGS,
     "summary": SUMMARY,
     "comparisons": COMPARISONS,
     "losses": LOSSES,
     "evaluations": EVALUATIONS,
+    "causes": CAUSES_OF_CELLS,
+    "stragglers": STRAGGLERS,
     "monitor": MONITOR,
     "timeline": TIMELINE,
     "startup": STARTUP,
@@ -258,12 +308,13 @@ TABLES = {
     "collectives": COLLECTIVES,
 }
 MADE_APART = {"collectives"}  # not from the records of trials
-WHOLE_NUMBERS = ("batch_size_per_device", "global_batch_size", "rank", "samples", "other_processes")
+WHOLE_NUMBERS = ("batch_size_per_device", "global_batch_size", "rank", "samples", "other_processes", "rounds")
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
 TEXTS |= {"record", "record_sha256", "code_digest", "commit"}
 TEXTS |= {"kind", "name", "affinity", "shares_cpus_with", "throttle_reasons"}
 TEXTS |= {"spread", "speedup_spread", "base_cell", "placebo_of", "other", "verdict", "differs_in"}
+TEXTS |= {"unexplained_because", "epoch_spread", "node_name"}
 TEXTS |= {"backend", "operation", "dtype"}
 
 

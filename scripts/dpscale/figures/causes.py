@@ -1,0 +1,171 @@
+"""Where a step's time goes, stacked over N and over ranks, and which rank comes late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dpscale.config import FigureConfig
+from dpscale.figures.drawing import GREY, Tables, cell_name, colours, foot, rounded, series
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PARTS = {  # columns of the tables, from below -> their name in the legend
+    "compute_s": "compute on one",
+    "data_wait_s": "data wait",
+    "wrapper_s": "wrapper",
+    "contention_s": "contention",
+    "buffers_s": "buffers",
+    "stretch_s": "stretch by the exchange",
+    "transfer_s": "exposed transfer",
+    "waiting_s": "waiting for ranks",
+    "unexplained_s": "unexplained",
+}
+HATCHES = ("", "xx", "..", "//", "oo", "\\\\", "", "--", "")  # of the parts: they survive a grey print
+MS = 1000
+
+
+def causes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    """A panel for each strategy and launcher on a number of nodes, a bar for each N."""
+    explained = tables["causes"][tables["causes"].step_s.notna()]
+    panels = [(label, cells) for label, cells in series(_with(explained, tables["summary"]))]
+    columns = [(label, [str(n) for n in cells.devices], cells) for label, cells in panels]
+    _stacks(figure, columns, "devices N", settings)
+    foot(figure, tables["summary"], settings, notes=list(_notes(tables["causes"], explained)))
+
+
+def causes_by_rank(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    """A panel for each cell of more than one rank, a bar for each rank."""
+    ranks = tables["stragglers"]
+    groups = ranks.groupby(["strategy", "launcher", "nodes", "devices_per_node"], sort=False)
+    columns = [(cell_name(next(cell.itertuples())), [str(rank) for rank in cell["rank"]], cell) for _, cell in groups]
+    _stacks(figure, columns, "rank", settings)
+    notes = [] if len(ranks) else ["No explained cell has more than one rank."]
+    foot(figure, tables["summary"], settings, notes=notes + list(_notes(tables["causes"], ranks)))
+
+
+def stragglers(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    """A map for each cell of more than one rank: a row for each node, a column for each of its ranks."""
+    import numpy as np
+    from matplotlib.colors import TwoSlopeNorm
+
+    ranks = tables["stragglers"]
+    cells = [cell for _, cell in ranks.groupby(["strategy", "launcher", "nodes", "devices_per_node"], sort=False)]
+    if not cells:
+        _nothing(figure.subplots())
+        foot(figure, tables["summary"], settings, notes=["No explained cell has more than one rank."])
+        return
+    worst = max(MS * ranks.local_delay_s.abs().max(), 1e-6)
+    rows = -(-len(cells) // 2)
+    figure.set_figheight(
+        max(figure.get_figheight(), 1.3 + 0.9 * rows + 0.25 * sum(cell.node_name.nunique() for cell in cells))
+    )
+    all_axes = figure.subplots(rows, min(2, len(cells)), squeeze=False).flatten()
+    notes = []
+    for axes, cell in zip(all_axes, cells, strict=False):
+        table = cell.pivot_table(index="node_name", columns="local_rank", values="local_delay_s", sort=False)
+        norm = TwoSlopeNorm(0, -2 * worst, 2 * worst)  # light enough for black numbers
+        axes.imshow(MS * table, cmap="PuOr", norm=norm, aspect="auto")
+        axes.set_xticks(range(len(table.columns)), [str(rank) for rank in table.columns])
+        axes.set_yticks(range(len(table.index)), list(table.index))
+        axes.set_title(cell_name(next(cell.itertuples())), fontsize=settings.font_size_pt)
+        axes.set_xlabel("rank on its node")
+        axes.grid(visible=False)
+        for (row, column), delay_ms in np.ndenumerate(MS * table.to_numpy(float)):
+            if np.isfinite(delay_ms):  # a node with fewer ranks
+                axes.text(column, row, f"{delay_ms:+.1f}", ha="center", va="center", fontsize=settings.font_size_pt - 1)
+        notes.append(_latest(cell))
+    for axes in all_axes[len(cells) :]:
+        axes.set_visible(False)
+    figure.supylabel("node", fontsize=settings.font_size_pt)
+    foot(figure, tables["summary"], settings, notes=["Local delay in ms, by the rank's number on its node.", *notes])
+
+
+def _latest(cell: pd.DataFrame) -> str:
+    latest = cell.nlargest(1, "local_delay_s").iloc[0]
+    delay, low, high, cost = (
+        f"{MS * latest[name]:.1f}"
+        for name in ("local_delay_s", "local_delay_s_low", "local_delay_s_high", "step_cost_s")
+    )
+    return (
+        f"{cell_name(next(cell.itertuples()))}: rank {latest['rank']} on {latest['node']} is {delay} ms late ({low} to {high}), "
+        f"the last of all in {latest['rounds_last']} of {latest['rounds']} rounds; it costs the others {cost} ms per step."
+    )
+
+
+def _with(explained: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """Explained cells with what `series` asks of a summary."""
+    return explained.merge(summary[["strategy", "launcher", "nodes", "devices_per_node", "precision"]])
+
+
+def _stacks(
+    figure: Figure, panels: list[tuple[str, list[str], pd.DataFrame]], label: str, settings: FigureConfig
+) -> None:
+    """Panels side by side with one axis of time, and one legend."""
+    if not panels:
+        _nothing(figure.subplots())
+        return
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure.set_figheight(figure.get_figheight() * max(1.0, 0.6 * rows))
+    all_axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
+    for axes, (title, names, cells) in zip(all_axes, panels, strict=False):
+        _stack(axes, names, cells, settings)
+        axes.set_title(title, fontsize=settings.font_size_pt)
+        axes.set_xlabel(label)
+    for axes in all_axes[len(panels) :]:
+        axes.set_visible(False)
+    for axes in all_axes[::columns]:
+        axes.set_ylabel("time per step in ms")
+    handles = {
+        name: handle for axes in all_axes for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    order = [name for name in ["whole step", *list(PARTS.values())[::-1]] if name in handles]
+    figure.legend([handles[name] for name in order], order, frameon=False, loc="outside right center")
+
+
+def _stack(axes: Axes, names: list[str], cells: pd.DataFrame, settings: FigureConfig) -> None:
+    """A bar for each row: its parts on each other, those below zero hanging from it; the whole step with its interval."""
+    import numpy as np
+
+    colour_of = colours(list(PARTS), settings)
+    places = np.arange(len(cells))
+    above, below = np.zeros(len(cells)), np.zeros(len(cells))
+    for (part, name), hatch in zip(PARTS.items(), HATCHES, strict=True):
+        if cells[part].isna().all():  # the model has no buffers
+            continue
+        values = MS * cells[part].fillna(0.0).to_numpy(float)
+        style: dict[str, Any] = {"color": colour_of[part], "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
+        axes.bar(places, values, bottom=np.where(values < 0, below, above), width=0.7, label=name, **style)
+        above, below = above + np.maximum(values, 0), below + np.minimum(values, 0)
+    whole = MS * cells.step_s.to_numpy(float)
+    errors = [whole - MS * cells.step_s_low.to_numpy(float), MS * cells.step_s_high.to_numpy(float) - whole]
+    axes.errorbar(places, whole, yerr=errors, fmt="D", color="0.1", capsize=3, markersize=4, label="whole step")
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_xticks(places, names)
+    axes.grid(axis="x", visible=False)
+    axes.use_sticky_edges = False  # room above the bars
+    axes.autoscale_view()
+
+
+def _nothing(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
+    axes.set_axis_off()
+
+
+def _notes(causes: pd.DataFrame, shown: pd.DataFrame) -> Iterator[str]:
+    """What the bars are over, how much is unexplained, and what has none."""
+    if len(shown):
+        spreads = ", ".join(dict.fromkeys(shown.spread.dropna()))
+        yield f"Parts are medians over {int(shown.rounds.min())} or more rounds of blocks of steps; bars of the whole step: {spreads}."
+    explained = causes[causes.step_s.notna()]
+    if len(explained):
+        (worst,) = explained.nlargest(1, "unexplained_percent").itertuples()
+        share = rounded(float(str(worst.unexplained_percent)))
+        yield f"Unexplained: at most {share} % of the step ({cell_name(worst)})."
+    for reason, cells in causes[causes.unexplained_because.notna()].groupby("unexplained_because", sort=False):
+        names = ", ".join(cell_name(cell) for cell in cells.itertuples())
+        yield f"Without causes: {names} ({reason})"
