@@ -616,7 +616,6 @@ def test_documented_commands_run_again_what_was_cut_off() -> None:
 
 def test_every_config_file_is_read_by_the_typed_config() -> None:
     from dpscale.config import load_config
-from dpscale.figures import FIGURES as ROWS
 
     for path in [ROOT / "config.yaml", *(ROOT / "workflow/experiments").glob("*.yaml")]:
         load_config(yaml.safe_load(path.read_text()), str(path))

@@ -579,6 +579,7 @@ OTHER_VALUES: dict[str, Any] = {
     "timeout_s": 60.0,
     "collective_timeout_s": 60.0,
     "checkpoint_interval_s": 60.0,
+    "monitor_interval_s": 1.0,
 }
 # not by themselves: the other halves of either-or; and what decides tables, not trials
 SHOWN_ELSEWHERE = {

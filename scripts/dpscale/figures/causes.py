@@ -91,14 +91,14 @@ def _latest(cell: pd.DataFrame) -> str:
         for name in ("local_delay_s", "local_delay_s_low", "local_delay_s_high", "step_cost_s")
     )
     return (
-        f"{cell_name(next(cell.itertuples()))}: rank {latest['rank']} on {latest['node']} is {delay} ms late ({low} to {high}), "
+        f"{cell_name(next(cell.itertuples()))}: rank {latest['rank']} on {latest['node_name']} is {delay} ms late ({low} to {high}), "
         f"the last of all in {latest['rounds_last']} of {latest['rounds']} rounds; it costs the others {cost} ms per step."
     )
 
 
 def _with(explained: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     """Explained cells with what `series` asks of a summary."""
-    return explained.merge(summary[["strategy", "launcher", "nodes", "devices_per_node", "precision"]])
+    return explained.merge(summary[["strategy", "launcher", "nodes", "devices_per_node", "precision", "placebo_of"]])
 
 
 def _stacks(
