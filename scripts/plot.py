@@ -26,8 +26,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, nargs="+", required=True)
     args = parser.parse_args()
     settings = validated(FigureConfig, args.settings, "figures")
-    tables = {name: read_table(args.tables, name) for name in FIGURES[args.figure].tables}
-    source = f"records.csv sha256:{sha256_of(args.tables / 'records.csv')}"  # which scripts/trace_figure.py looks for
+    row = FIGURES[args.figure]
+    tables = {name: read_table(args.tables, name) for name in row.tables}
+    origin = args.tables / f"{row.source}.csv"
+    source = f"{origin.name} sha256:{sha256_of(origin)}"  # which scripts/trace_figure.py looks for
     files = render(args.figure, tables, settings, [path.suffix.removeprefix(".") for path in args.out], source)
     for path, content in zip(args.out, files.values(), strict=True):
         write_atomically(path, content)

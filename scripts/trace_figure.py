@@ -11,11 +11,12 @@ from dpscale.errors import UserError
 from dpscale.tables import read_table
 from dpscale.workloads.prepared import sha256_of
 
-SOURCE = re.compile(rb"records\.csv sha256:([0-9a-f]{64})")  # as plot.py has put it into the file
+SOURCE = re.compile(rb"(records|collectives)\.csv sha256:([0-9a-f]{64})")  # as plot.py has put it into the file
 
 
 def records_of(figure: Path) -> list[tuple[Path, str]]:
-    """(record.json, its digest) of every record behind a figure, each held to its digest.
+    """(record.json, its digest) of every record behind a figure, each held to its digest; of a figure that is of no trials,
+    its table.
 
     Raises:
         UserError: the figure names no table, or a file is not what it was when the figure was made.
@@ -24,7 +25,10 @@ def records_of(figure: Path) -> list[tuple[Path, str]]:
     if named is None:
         raise UserError(f"{figure}: names no records; make it again with this version")
     folder = figure.resolve().parents[1] / "tables"
-    _hold(folder / "records.csv", named[1].decode())
+    origin, digest = folder / f"{named[1].decode()}.csv", named[2].decode()
+    _hold(origin, digest)
+    if origin.stem != "records":
+        return [(origin, digest)]
     table = read_table(folder, "records").dropna(subset=["record"])
     found = [(folder.parents[1] / str(row.record), str(row.record_sha256)) for row in table.itertuples()]
     for path, digest in found:

@@ -16,7 +16,6 @@ import yaml
 from pipeline import ROOT, Checkout, Done, send, small_config, small_experiment, wait_until, whole_run
 
 from dpscale.config import load_config
-from dpscale.figures import FIGURES as ROWS
 from dpscale.order import measuring_order
 from dpscale.plan import plan_trials
 from dpscale.tables.schema import TABLES as SCHEMA
@@ -31,8 +30,8 @@ CELLS = {
 }
 ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
 COLLECT = {"collect", "collect_collectives"}
-FIGURES = set(ROWS)
-OF_TRIALS = {name for name, row in ROWS.items() if row.tables != ("collectives",)}
+FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "differences", "loss", "evaluation", "startup"}
+FIGURES |= {"utilization", "utilization_per_device", "utilization_over_time"}
 TABLES = set(SCHEMA)
 
 
@@ -208,7 +207,22 @@ def test_what_is_added_is_all_that_runs(checkout: Checkout, path: str, value: An
     again = checkout.dry_run()
     assert again.measured == {f"{cell}/r{repeat}" for cell in new for repeat in (0, 1)}
     assert again.jobs["collect"] == 1
-    assert again.figures == OF_TRIALS
+    assert again.figures == FIGURES
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "more", "fewer"),
+    [
+        (".strategies.ddp.explain", True, {"causes", "causes_by_rank", "stragglers"}, set()),
+        (".collectives", {"operations": "all"}, {"bus_bandwidth", "collective_time"}, set()),
+        (".monitor_interval_s", None, set(), {"utilization_per_device", "utilization_over_time"}),
+    ],
+)
+def test_an_experiment_has_the_figures_that_it_can_fill(
+    path: str, value: Any, more: set[str], fewer: set[str], tmp_path: Path
+) -> None:
+    copy = Checkout.fresh(tmp_path / "copy", changed(small_config(), path, value))
+    assert copy.dry_run("figures").figures == (FIGURES | more) - fewer
 
 
 def test_another_repeat_runs_alone(checkout: Checkout) -> None:
@@ -343,7 +357,7 @@ def test_commands_work_from_another_directory(elsewhere: Checkout, tmp_path: Pat
     [
         ("prepare", {"prepare", "prepare_dataset"}),
         ("tables", {"tables", "prepare_dataset", "trial", *COLLECT}),
-        ("figures", {"figures", "prepare_dataset", "trial", *COLLECT, *(f"plot_{name}" for name in FIGURES)}),
+        ("figures", {"figures", "prepare_dataset", "trial", "collect", *(f"plot_{name}" for name in FIGURES)}),
         ("collectives", {"collectives", "collect_collectives", "plot_bus_bandwidth", "plot_collective_time"}),
         ("small", {"small", "prepare_dataset", "trial", *COLLECT, *(f"plot_{name}" for name in FIGURES)}),
         ("results/small/figures/loss.png", {"prepare_dataset", "trial", "collect", "plot_loss"}),
@@ -398,7 +412,7 @@ def test_partial_shows_the_missing_as_missing_and_a_plain_run_completes(checkout
     checkout.results("small/trials/ddp/torchrun/1x2/r1/record.json").unlink()
     partial = checkout.run("--config", "partial=true")
     assert "trial" not in partial.jobs
-    assert partial.figures == OF_TRIALS
+    assert partial.figures == FIGURES
     summary = checkout.table("summary").set_index(["strategy", "launcher"])
     assert summary.loc["independent", "spawn"].status == "missing"
     assert summary.loc["independent", "spawn"].isna().epoch_time_s
@@ -409,7 +423,7 @@ def test_partial_shows_the_missing_as_missing_and_a_plain_run_completes(checkout
 
     whole_again = checkout.run()
     assert whole_again.measured == {*trials_of("independent"), "ddp/torchrun/1x2/r1"}
-    assert whole_again.figures == OF_TRIALS
+    assert whole_again.figures == FIGURES
     assert set(checkout.table("summary").status) == {"ok", "unavailable"}
     assert checkout.dry_run().jobs == {}
 

@@ -189,7 +189,9 @@ def test_every_strategy_is_measured_or_says_what_it_needs(every_strategy: Checko
 def test_what_was_unavailable_stands_in_every_figure_with_its_reason(every_strategy: Checkout):
     summary = every_strategy.table("summary", "every_strategy").query("status == 'unavailable'")
     assert len(summary)
-    for figure in FIGURES:
+    made = sorted(every_strategy.results("every_strategy/figures").glob("*.svg"))
+    assert len(made) > 8
+    for figure in (path.stem for path in made):
         text = every_strategy.results(f"every_strategy/figures/{figure}.svg").read_text()
         for strategy in summary.strategy:
             assert f"Unavailable: {strategy}/" in text, figure

@@ -208,6 +208,12 @@ def code_of_search(wildcards):
     return search_code(trial.base, trial.model, trial.launcher)
 
 
+def figures_of(experiment):
+    """The files of all figures that an experiment is to have; another one of it is made if it is asked for by name."""
+    names = [name for name, row in FIGURES.items() if row.is_for(CONFIG.experiments[experiment])]
+    return expand(FIGURE_FILES, experiment=experiment, figure=names, format=FORMATS)
+
+
 def records_of(wildcards):
     """The records that tables are made from; with partial=true none is asked for: what is there is taken."""
     if CONFIG.partial:

@@ -30,7 +30,11 @@ for _figure in FIGURES:
         name:
             f"plot_{_figure}"
         input:
-            expand(TABLE_FILES, table=[*FIGURES[_figure].tables, "records"], allow_missing=True),
+            expand(
+                TABLE_FILES,
+                table={**dict.fromkeys(FIGURES[_figure].tables), FIGURES[_figure].source: None},
+                allow_missing=True,
+            ),
             script=ancient(f"{SCRIPTS}/plot.py"),
         output:
             report(

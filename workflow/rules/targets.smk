@@ -5,7 +5,7 @@ rule tables:
 
 rule figures:
     input:
-        expand(FIGURE_FILES, experiment=PLANS, figure=FIGURES, format=FORMATS),
+        [figures_of(experiment) for experiment in PLANS],
 
 
 rule collectives:
@@ -44,4 +44,4 @@ for _experiment in PLANS:
             _experiment
         input:
             expand(TABLE_FILES, experiment=_experiment, table=TABLES),
-            expand(FIGURE_FILES, experiment=_experiment, figure=FIGURES, format=FORMATS),
+            figures_of(_experiment),

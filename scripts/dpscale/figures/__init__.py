@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from dpscale.config import FigureConfig
+from dpscale.config import ExperimentConfig, FigureConfig
 from dpscale.figures.causes import causes, causes_by_rank, stragglers
 from dpscale.figures.collectives import bus_bandwidth, collective_time
 from dpscale.figures.comparison import comparison
@@ -31,6 +31,19 @@ SOURCE = {
 }  # the field of each format that says what it was made from
 UNDATED: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
+
+def is_explained(experiment: ExperimentConfig) -> bool:
+    return experiment.explain or any(variant.explain for variant in experiment.strategies.values())
+
+
+def is_monitored(experiment: ExperimentConfig) -> bool:
+    return experiment.monitor_interval_s is not None
+
+
+def has_collectives(experiment: ExperimentConfig) -> bool:
+    return bool(experiment.collectives.operations)
+
+
 FIGURES: dict[str, FigureRow] = {
     "comparison": FigureRow(question="What does each way to train cost?", tables=("summary",), draw=comparison),
     "speedup": FigureRow(question="How much faster do N devices train than one?", tables=("summary",), draw=speedup),
@@ -41,22 +54,40 @@ FIGURES: dict[str, FigureRow] = {
     ),
     "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=loss),
     "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=evaluation),
-    "causes": FigureRow(question="Where does a step's time go?", tables=("summary", "causes"), draw=causes),
-    "causes_by_rank": FigureRow(
-        question="Where does each rank's time go?", tables=("summary", "causes", "stragglers"), draw=causes_by_rank
+    "causes": FigureRow(
+        question="Where does a step's time go?", tables=("summary", "causes"), draw=causes, is_for=is_explained
     ),
-    "stragglers": FigureRow(question="Which rank comes late?", tables=("summary", "stragglers"), draw=stragglers),
+    "causes_by_rank": FigureRow(
+        question="Where does each rank's time go?",
+        tables=("summary", "causes", "stragglers"),
+        draw=causes_by_rank,
+        is_for=is_explained,
+    ),
+    "stragglers": FigureRow(
+        question="Which rank comes late?", tables=("summary", "stragglers"), draw=stragglers, is_for=is_explained
+    ),
     "utilization": FigureRow(question="How busy are N devices?", tables=("summary",), draw=utilization),
     "utilization_per_device": FigureRow(
-        question="Is one device busier than the others?", tables=("summary", "monitor"), draw=devices
+        question="Is one device busier than the others?",
+        tables=("summary", "monitor"),
+        draw=devices,
+        is_for=is_monitored,
     ),
     "utilization_over_time": FigureRow(
-        question="How busy is each device over time?", tables=("summary", "timeline"), draw=timeline
+        question="How busy is each device over time?",
+        tables=("summary", "timeline"),
+        draw=timeline,
+        is_for=is_monitored,
     ),
     "startup": FigureRow(question="How long is it to the first step?", tables=("summary", "startup"), draw=startup),
-    "bus_bandwidth": FigureRow(question="How much do collectives carry?", tables=("collectives",), draw=bus_bandwidth),
+    "bus_bandwidth": FigureRow(
+        question="How much do collectives carry?", tables=("collectives",), draw=bus_bandwidth, is_for=has_collectives
+    ),
     "collective_time": FigureRow(
-        question="How long does a collective take?", tables=("collectives",), draw=collective_time
+        question="How long does a collective take?",
+        tables=("collectives",),
+        draw=collective_time,
+        is_for=has_collectives,
     ),
 }
 

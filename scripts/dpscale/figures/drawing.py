@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any
 
-from dpscale.config import FigureConfig
+from dpscale.config import ExperimentConfig, FigureConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,10 @@ ROOM_LINES = 6  # lines that it has room for as it is
 Tables = dict[str, "pd.DataFrame"]
 
 
+def always(experiment: ExperimentConfig) -> bool:
+    return True
+
+
 @dataclass(frozen=True, kw_only=True)
 class FigureRow:
     """One row of FIGURES."""
@@ -35,6 +39,13 @@ class FigureRow:
     question: str  # its title
     tables: tuple[str, ...]  # that it reads
     draw: Callable[[Figure, Tables, FigureConfig], None]  # on an empty figure
+    # experiments that are to have it; to others it has nothing to say
+    is_for: Callable[[ExperimentConfig], bool] = always
+
+    @property
+    def source(self) -> str:
+        """The table that it names as its origin: that of all records, or its own, where it is of no trials."""
+        return "records" if "summary" in self.tables else self.tables[0]
 
 
 def style(name: str, settings: FigureConfig) -> dict[Any, Any]:
