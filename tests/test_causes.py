@@ -155,6 +155,15 @@ def test_a_cell_that_was_not_asked_to_explain_says_so_and_has_its_costs_per_epoc
     assert row.evaluation_s == 1.0
 
 
+def test_the_time_of_an_interruption_is_no_cost_of_an_epoch():
+    warm, timed = factories.a_segment(warmup=True), factories.a_segment()
+    straight, cut = (
+        factories.a_record(segments=segments) for segments in ([warm, timed, timed], [warm, timed, warm, timed])
+    )
+    assert ["between_s" in costs for costs in causes.by_epoch(straight, factories.steps_of(straight))] == [True, False]
+    assert ["between_s" in costs for costs in causes.by_epoch(cut, factories.steps_of(cut))] == [False, False]
+
+
 def test_each_rank_has_a_row_with_its_node():
     table = row_of(explained_record(), "stragglers")
     assert list(table["rank"]) == [0, 1]

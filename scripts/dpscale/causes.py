@@ -164,7 +164,8 @@ def by_epoch(record: Record, steps: Steps) -> list[dict[str, float]]:
         evaluation = segment.evaluation
         if evaluation is not None:
             costs["evaluation_s"] = slowest_s(evaluation.windows_s)
-        if index + 1 < len(record.segments):
+        # a segment of warm-up after a timed one follows an interruption: the time between them is nobody's cost
+        if index + 1 < len(record.segments) and not record.segments[index + 1].warmup:
             following = [start for start, _ in record.segments[index + 1].windows_s]
             spent = np.subtract(following, [end for _, end in segment.windows_s])
             costs["between_s"] = float(np.mean(spent) - costs.get("evaluation_s", 0.0))
