@@ -34,6 +34,7 @@ DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 .PHONY: run reprobe more test lint format bench deepspeed horovod schema lock clean
 
 run: .venv/run-ready
+	@$(BIN)/python scripts/unlock.py
 	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
 	$(BIN)/snakemake --cores $(CORES) --report $(RESULTS)/report.html $(ARGS)
 	@$(BIN)/python scripts/show.py $(RESULTS)/*/tables/summary.csv --report $(RESULTS)/report.html

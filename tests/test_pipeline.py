@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 import re
 import signal
 import subprocess
@@ -15,7 +17,9 @@ import pytest
 import yaml
 from pipeline import ROOT, Checkout, Done, send, small_config, small_experiment, wait_until, whole_run
 
+from dpscale import lock
 from dpscale.config import load_config
+from dpscale.errors import UserError
 from dpscale.order import measuring_order
 from dpscale.plan import plan_trials
 from dpscale.tables.schema import TABLES as SCHEMA
@@ -606,6 +610,51 @@ def test_a_killed_snakemake_takes_its_trial_with_it_and_unlock_is_all_the_recove
     assert long_trial.checkout.dry_run(long_trial.target).jobs == {}
 
 
+def unlock(checkout: Checkout) -> Done:
+    """What `make run` does first."""
+    command = [sys.executable, "scripts/unlock.py"]
+    done = subprocess.run(
+        command, cwd=checkout.root, env=checkout.environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    return Done(done.returncode, done.stdout + done.stderr)
+
+
+def test_make_run_unlocks_what_a_killed_snakemake_has_left_and_nothing_that_lives(long_trial: LongTrial) -> None:
+    checkout = long_trial.checkout
+    living = unlock(checkout)
+    assert living.returncode == 1
+    assert f"process {long_trial.process.pid} works in this folder; wait or end it" in living.output
+    send(long_trial.process, signal.SIGKILL, to_group=False)
+    long_trial.ended(30)
+    assert "LockException" in checkout.refused(long_trial.target)
+    assert unlock(checkout).returncode == 0
+    long_trial.finishes("--rerun-incomplete")
+    assert unlock(checkout).output == ""
+    assert "scripts/unlock.py\n\t$(BIN)/snakemake" in (ROOT / "Makefile").read_text()
+
+
+def test_a_lock_of_another_machine_or_of_nobody_known_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not lock.is_left_behind()
+    lock.LOCKS.mkdir(parents=True)
+    (lock.LOCKS / "0.input.lock").touch()
+    with pytest.raises(
+        UserError, match="left no word of itself; wait or end it; if it is gone for sure: snakemake --unlock"
+    ):
+        lock.is_left_behind()
+    lock.say_who_holds()
+    with pytest.raises(UserError, match=f"process {os.getpid()} works in this folder"):
+        lock.is_left_behind()
+    holder = json.loads(lock.HOLDER.read_text())
+    lock.HOLDER.write_text(json.dumps(holder | {"started_s": holder["started_s"] - 100}))  # the pid was given again
+    assert lock.is_left_behind()
+    lock.HOLDER.write_text(json.dumps(holder | {"host": "elsewhere"}))
+    with pytest.raises(UserError, match="on elsewhere has locked this folder"):
+        lock.is_left_behind()
+
+
 # --- what must not be there ----------------------------------------------------------------------------------------
 
 
@@ -629,7 +678,5 @@ def test_documented_commands_run_again_what_was_cut_off() -> None:
 
 
 def test_every_config_file_is_read_by_the_typed_config() -> None:
-    from dpscale.config import load_config
-
     for path in [ROOT / "config.yaml", *(ROOT / "workflow/experiments").glob("*.yaml")]:
         load_config(yaml.safe_load(path.read_text()), str(path))

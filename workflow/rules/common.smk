@@ -20,6 +20,7 @@ from dpscale.environment import prefer_this_python
 from dpscale.errors import ConfigError
 from dpscale.figures import FIGURES, FORMATS
 from dpscale.order import measuring_order
+from dpscale.lock import say_who_holds
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import MONITOR, RECORD, STEPS
 from dpscale.tables.schema import MADE_APART, TABLES
@@ -63,6 +64,11 @@ FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
 # A timing shares the machine with nothing of ours: one slot, which every rule takes, unless a profile grants more.
 if "trial_slot" not in workflow.global_resources:
     workflow.global_resources["trial_slot"] = 1
+
+
+onstart:
+    if workflow.is_main_process:  # not in the jobs that it starts
+        say_who_holds()
 
 
 def one_of(names):
