@@ -177,9 +177,9 @@ def test_a_checkpoint_holds_the_whole_model_under_the_users_own_names(strategy: 
 
 def saves_forever(folder: Path, begins: Event) -> None:
     checkpoints = Checkpoints(folder, "this")
-    begins.set()
     for step in itertools.count():
         checkpoints.save(Progress(step % 7, step, 0), write_ones, ALONE)
+        begins.set()  # with the first one there, however slow the disk is
 
 
 def write_ones(folder: Path) -> None:
@@ -200,7 +200,7 @@ def test_the_file_under_the_final_name_is_whole_however_often_the_writer_is_kill
             Checkpoints(tmp_path, "this").check(folder)
             assert torch.load(folder / "weights.pt", weights_only=True).sum() == 2**18
             found += 1
-    assert found > 25
+    assert found >= 50
 
 
 def saved(folder: Path, *progress: Progress, identity: str = "this") -> Checkpoints:
