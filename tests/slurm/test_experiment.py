@@ -82,7 +82,7 @@ def test_jobs_have_their_nodes_to_themselves_and_records_say_so(done: ClusterChe
 
 def test_records_hold_no_environment_but_named_settings(done: ClusterCheckout) -> None:
     settings = [machine["settings"] for cell in CELLS for machine in record_of(done, cell).nodes]
-    allowed = re.compile(r"(OMP|MKL|NCCL|GLOO|KMP|TORCH_NCCL)_\w+|CUDA_VISIBLE_DEVICES")
+    allowed = re.compile(r"(OMP|MKL|NCCL|GLOO|KMP|MALLOC|TORCH_NCCL)_\w+|CUDA_VISIBLE_DEVICES")
     assert settings
     assert all(allowed.fullmatch(name) for found in settings for name in found)
 
