@@ -33,7 +33,13 @@ OLD_NVIDIAS = (*NVIDIAS, "amp/__init__.py", "parallel/__init__.py", "parallel/di
 
 def asked(device: str, precision: str, optimizer: str) -> Asked:
     return Asked(
-        device=device, precision=precision, optimizer=optimizer, compile=False, channels_last=False, fewest_devices=2
+        device=device,
+        precision=precision,
+        optimizer=optimizer,
+        compile=False,
+        channels_last=False,
+        explain=False,
+        fewest_devices=2,
     )
 
 

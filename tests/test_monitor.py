@@ -96,7 +96,8 @@ def test_resident_memory_is_below_its_peak_and_shared_pages_count_once_in_the_ot
     samples = samples_of(run)
     for facts in run.record.ranks:
         seen = samples[(samples.kind == "rank") & (samples["name"] == str(facts.rank))].memory_bytes
-        assert 50 * 2**20 < seen.max() <= facts.peak_memory_bytes
+        # the two are the kernel's own, which counts pages per CPU and adds them up now and then
+        assert 50 * 2**20 < seen.max() <= facts.peak_memory_bytes + 2**20
         assert facts.proportional_memory_bytes is not None
         assert 20 * 2**20 < facts.proportional_memory_bytes < facts.peak_memory_bytes
 
