@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dpscale import attempt, launching, own, slurm
-from dpscale.code import SCRIPTS, digest_of, trial_code
+from dpscale.code import SCRIPTS, trial_code
 from dpscale.environment import describe_machine
 from dpscale.errors import UserError
 from dpscale.history import FOLDER, History
@@ -160,11 +160,7 @@ def rerun_command(trial: Trial, args: argparse.Namespace) -> str:
 
 def commit(draft: Record, launch: dict, drafts: Path, folder: Path) -> str:
     """Complete the draft with what only this process knows, and put all its files under their final names."""
-    environment = {
-        **draft.environment,
-        "code_digest": digest_of(("train.py",)),
-        "commit": launching.commit_of_this_checkout(),
-    }
+    environment = launching.with_code(draft.environment, "train.py")
     for name in (STEPS, MONITOR):
         (drafts / name).rename(folder / name)
     replace(draft, launch=launch, environment=environment).write(folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpscale import attempt, launching
-from dpscale.code import SCRIPTS, collectives_code, digest_of
+from dpscale.code import SCRIPTS, collectives_code
 from dpscale.collectives.run import FILE, TIMES, Result, Run, write_times
 from dpscale.environment import describe_machine
 
@@ -55,11 +55,7 @@ def measure(run: Run, args: argparse.Namespace, log: launching.Log) -> str:
 
 def commit(draft: Result, launch: dict[str, Any], drafts: Path, folder: Path) -> None:
     """Complete the draft with what only this process knows, and put both files under their final names."""
-    environment = {
-        **draft.environment,
-        "code_digest": digest_of(("time_collectives.py",)),
-        "commit": launching.commit_of_this_checkout(),
-    }
+    environment = launching.with_code(draft.environment, "time_collectives.py")
     (drafts / TIMES).rename(folder / TIMES)
     replace(draft, launch=launch, environment=environment).write(folder)
 

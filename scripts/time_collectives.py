@@ -59,7 +59,7 @@ def points_of(operation: str, run: Run, world: World) -> Iterator[Measured]:
     """Every dtype and size of one operation."""
     for dtype in run.dtypes:
         reason = cannot(operation, dtype, world)
-        say(world, f"{operation}, {dtype}" + (f": {reason}" if reason else ""))
+        world.say(f"{operation}, {dtype}" + (f": {reason}" if reason else ""))
         for size in run.sizes:
             size_bytes = count_of(operation, size, dtype, world.size) * ITEM_BYTES[dtype]
             point = Measured(operation=operation, dtype=dtype, size_bytes=size_bytes or size)
@@ -114,11 +114,6 @@ def time_columns(by_rank: list[list[Measured]]) -> dict[str, list[Any]]:
     ]
     names = ("operation", "dtype", "size_bytes", "block", "rank", "calls", "time_s")
     return {name: [row[index] for row in rows] for index, name in enumerate(names)}
-
-
-def say(world: World, text: str) -> None:
-    if world.rank == 0:
-        print(f"rank 0: {text}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -55,7 +55,7 @@ def train(
     """
     surveyed = survey(world, trial.ranks_per_node, trial.collective_timeout_s) if trial.nodes > 1 else None
     for line in surveyed["slow"] if surveyed else ():
-        say(world, line)
+        world.say(line)
     node_cpus, watch = start_monitor(trial, world)
     stream = TrainingStream(trial, data, world.rank, world.device)
     test = open_loader(trial, data, "test", world.device) if trial.evaluate else None
@@ -73,17 +73,17 @@ def train(
         laps.end("compile_s")
 
     if checkpoints is not None and (reason := training.replica.cannot_resume):
-        say(world, f"no checkpoints: {reason}")
+        world.say(f"no checkpoints: {reason}")
         checkpoints = None
     course = Course(trial, training, usage, checkpoints, world)
     plans = segments_of(trial, stream.steps_per_epoch)
-    course.take_up(plans, lambda text: say(world, text))
-    say(world, "steps begin")
+    course.take_up(plans, world.say)
+    world.say("steps begin")
     if not run_segments(plans, course, stream, test, out):
         if world.rank == 0:
             write_stopped(out, course.progress.segment, course.progress.step)
         return False
-    say(world, "steps end")
+    world.say("steps end")
     parts = course.parts
 
     watched = Watched() if watch is None else watch.end()
@@ -290,12 +290,6 @@ def unmet_need(trial: Trial) -> str | None:
     if trial.compile and trial.device == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
         return "torch.compile needs a C++ compiler: no g++ on this machine"
     return STRATEGIES[trial.base].needs(trial)
-
-
-def say(world: World, text: str) -> None:
-    """A line for the trial's log, from rank 0; launch.py puts its own time before it."""
-    if world.rank == 0:
-        print(f"rank 0: {text}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> None:

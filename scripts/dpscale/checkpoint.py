@@ -47,7 +47,7 @@ class Checkpoints:
     def __init__(self, folder: Path, identity: str) -> None:
         self.folder, self.identity = folder, identity
 
-    def save(self, progress: Progress, write: Callable[[Path], None], world: World) -> Path:
+    def save(self, progress: Progress, write: Callable[[Path], None], world: World) -> None:
         """All ranks call it together, and `write` puts each rank's files into the folder that it is given.
 
         Raises:
@@ -63,7 +63,6 @@ class Checkpoints:
         world.barrier()
         if world.rank == 0:
             self._commit(progress, temporary, final)
-        return final
 
     def _commit(self, progress: Progress, temporary: Path, final: Path) -> None:
         files = sorted(path for path in temporary.rglob("*") if path.is_file())

@@ -109,7 +109,7 @@ class Course:
         since_s = self.world.largest(measure.seconds() - self._saved_s)
         return since_s >= self.trial.checkpoint_interval_s
 
-    def save(self) -> Path:
+    def save(self) -> None:
         """A checkpoint of all that is behind the ranks. All call it together."""
         checkpoints = self.checkpoints
         assert checkpoints is not None
@@ -119,12 +119,11 @@ class Course:
             "cpu_s": [self.usage.rank_s, self.usage.machine_s],
             "checkpoint_times_s": self.checkpoint_times_s,
         }
-        folder, (started_s, ended_s) = measure.time_call(
+        _, (started_s, ended_s) = measure.time_call(
             lambda: checkpoints.save(self.progress, lambda to: self.training.save(to, own), self.world), self.world
         )
         self.checkpoint_times_s.append(self.world.largest(ended_s - started_s))
         self._saved_s = measure.seconds()
-        return folder
 
 
 def leaves_something_timed(plans: Sequence[Plan], progress: Progress) -> bool:

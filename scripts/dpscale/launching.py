@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dpscale import attempt, own, slurm
-from dpscale.code import SCRIPTS
+from dpscale.code import SCRIPTS, digest_of
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
 from dpscale.launched import Launched
@@ -273,6 +273,11 @@ def to_its_end(launched: Launched, measure: Callable[[], str], args: argparse.Na
     if outcome != "ok":
         print(f"{launched.id}: {outcome}", file=sys.stderr)
     return 0
+
+
+def with_code(environment: dict[str, Any], script: str) -> dict[str, Any]:
+    """A draft's environment, completed with the code that measured it."""
+    return {**environment, "code_digest": digest_of((script,)), "commit": commit_of_this_checkout()}
 
 
 def commit_of_this_checkout() -> str | None:

@@ -42,6 +42,11 @@ class World:
             return []
         return list(range(self.devices_per_node)) if self.size == 1 else [self.device.index]
 
+    def say(self, text: str) -> None:
+        """A line for the log, from rank 0; the launching process puts its own time before it."""
+        if self.rank == 0:
+            print(f"rank 0: {text}", flush=True)
+
     def synchronize(self) -> None:
         """Wait until every kernel this process queued has finished, on every device that it drives."""
         for index in self.device_indices:

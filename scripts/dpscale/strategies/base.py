@@ -86,9 +86,14 @@ class Replica:
             group["lr"] = rate
 
     @property
+    def own_optimizer(self) -> torch.optim.Optimizer:
+        """The one that holds this rank's state, where a library wraps it."""
+        return self.optimizer
+
+    @property
     def optimizer_state(self) -> Mapping[Any, Any]:
         """What the optimiser keeps on this rank: weight -> name -> value."""
-        return self.optimizer.state
+        return self.own_optimizer.state
 
     @property
     def accumulation_steps(self) -> int:
@@ -150,12 +155,12 @@ class Replica:
     def state(self) -> dict[str, Any]:
         """Weights, optimiser, and whatever else decides the next step: tensors, numbers and texts in lists and dicts."""
         weights = {name: weight.detach() for name, weight in self.plain_model.named_parameters()}
-        return {"weights": weights, "optimizer": self.optimizer.state_dict()}
+        return {"weights": weights, "optimizer": self.own_optimizer.state_dict()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """The inverse of `state`."""
         self.plain_model.load_state_dict(state["weights"], strict=False)  # buffers are every rank's own
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.own_optimizer.load_state_dict(state["optimizer"])
 
     def save(self, folder: Path) -> None:
         """Write this training's state into a folder that all ranks share. All ranks call it together."""

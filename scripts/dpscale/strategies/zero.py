@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -24,8 +24,9 @@ class ZeroReplica(DDPReplica):
     ranks_differ = True
 
     @property
-    def optimizer_state(self) -> Mapping[Any, Any]:
-        return self.optimizer.optim.state  # type: ignore[attr-defined]
+    def own_optimizer(self) -> torch.optim.Optimizer:
+        part: torch.optim.Optimizer = self.optimizer.optim  # type: ignore[attr-defined]
+        return part
 
     def make_optimizer(
         self, factory: Callable[..., torch.optim.Optimizer], arguments: dict[str, Any]
@@ -38,15 +39,6 @@ class ZeroReplica(DDPReplica):
             parameters_as_bucket_view=self.options.parameters_as_bucket_view,
             **arguments,
         )
-
-    def state(self) -> dict[str, Any]:
-        """With this rank's part of the optimiser's state, as it is."""
-        weights = {name: weight.detach() for name, weight in self.plain_model.named_parameters()}
-        return {"weights": weights, "optimizer": self.optimizer.optim.state_dict()}  # type: ignore[attr-defined]
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.plain_model.load_state_dict(state["weights"], strict=False)
-        self.optimizer.optim.load_state_dict(state["optimizer"])  # type: ignore[attr-defined]
 
 
 def _refuses(options: Options, asked: Asked) -> str | None:
