@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -71,11 +72,14 @@ def first_failure(ranks: list[BaseProcess]) -> int | None:
 
     One that a signal ended comes before those that only lost their connection to it, in the same moment.
     """
-    while alive := [process.sentinel for process in ranks if process.exitcode is None]:
-        wait(alive)
-        if any(process.exitcode for process in ranks):
-            wait(alive, timeout=0.1)
+    while True:
+        ended = [process.exitcode for process in ranks]  # asked once a round: one that ends between two would be missed
+        if any(ended):
+            time.sleep(0.1)
             break
+        if None not in ended:
+            break
+        wait([process.sentinel for process, code in zip(ranks, ended, strict=True) if code is None])
     return min(
         (index for index, process in enumerate(ranks) if process.exitcode),
         key=lambda index: ranks[index].exitcode or 0,
