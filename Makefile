@@ -52,7 +52,8 @@ more: .venv/run-ready
 	else $(BIN)/snakemake $$found --cores $(CORES) --rerun-incomplete $(ARGS) $(if $(PRESET),--configfile $(PRESET)); fi
 
 test: .venv/dev-ready
-	$(BIN)/pytest -n $(WORKERS) --dist loadscope
+	$(BIN)/pytest -n $(WORKERS) --dist loadscope -m "not alone"
+	$(BIN)/pytest -m alone
 
 lint: .venv/dev-ready
 	$(BIN)/ruff check .

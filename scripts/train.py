@@ -98,7 +98,7 @@ def train(
     difference = checks.weights_agree(trial, training.strategy, weights, world)
     checks.buffers_agree(trial, training.strategy, training.buffers(), world)
     skipped_steps = training.skipped_steps
-    explained = explain(trial, training, stream, world) if trial.explain else None
+    explained = explain(trial, training, stream, world, node_cpus) if trial.explain else None
     node = None
     if world.local_rank == 0:
         node = Node(describe_machine(trial.device, node_cpus), usage.machine_s, watched)
@@ -260,7 +260,8 @@ def merge_explained(by_rank: list[Explained | None]) -> Explained | None:
     found = [explained for explained in by_rank if explained is not None]
     if not found:
         return None
-    return replace(found[0], blocks=[block for explained in found for block in explained.blocks])
+    blocks = [block for explained in found for block in explained.blocks]
+    return replace(found[0], blocks=blocks, uses=[use for explained in found for use in explained.uses])
 
 
 def step_columns(parts_by_rank: list[list[Part]]) -> dict[str, list[Any]]:

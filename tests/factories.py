@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dpscale.record import SAMPLE_COLUMNS, STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
-from dpscale.stamps import CONTROLS, PLAIN, Block, Explained, Stamps
+from dpscale.stamps import CONTROLS, PLAIN, Block, Explained, Stamps, Use
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
 
@@ -360,7 +360,10 @@ def an_explained(*, ranks: int = 2, rounds: int = 1, **controls: AStep | list[AS
             for rank, step in enumerate(given if isinstance(given, list) else [given] * ranks):
                 stamps = some_stamps(step, buckets=control != PLAIN)
                 blocks.append(Block(round=number, control=control, rank=rank, stamps=stamps))
-    return Explained(broadcasts_buffers=False, blocks=blocks)
+    uses = [
+        Use(rank=rank, window_s=(0.0, 10.0), cpu_time_s=9.0, machine_cpu_time_s=9.0 * ranks) for rank in range(ranks)
+    ]
+    return Explained(broadcasts_buffers=False, blocks=blocks, uses=uses)
 
 
 def explained_record(

@@ -137,6 +137,7 @@ def test_ddp_is_explained_with_any_options_and_its_buffers_apart(changes: Any, d
 # Truth by injection
 
 
+@pytest.mark.alone
 def test_a_slow_loader_is_data_wait_and_a_slow_end_of_an_epoch_is_apart(usual: Any, data: Path, tmp_path: Path) -> None:
     row, _ = injected("slow_loader,slow_epoch_end", data, tmp_path)
     assert grew_by(row, usual, "data_wait_s", SLEPT_PER_BATCH_S)
@@ -145,6 +146,7 @@ def test_a_slow_loader_is_data_wait_and_a_slow_end_of_an_epoch_is_apart(usual: A
     assert all(untouched(row, usual, "data_wait_s").values()), untouched(row, usual, "data_wait_s")
 
 
+@pytest.mark.alone
 def test_a_slow_rank_is_named_and_makes_the_others_wait(usual: Any, data: Path, tmp_path: Path) -> None:
     row, ranks = injected("slow_rank", data, tmp_path, rank=1)
     culprit = ranks[ranks["rank"] == 1].iloc[0]
@@ -158,6 +160,7 @@ def test_a_slow_rank_is_named_and_makes_the_others_wait(usual: Any, data: Path, 
     assert all(untouched(row, usual, "waiting_s").values()), untouched(row, usual, "waiting_s")
 
 
+@pytest.mark.alone
 def test_a_slow_exchange_is_stretch_and_transfer(usual: Any, data: Path, tmp_path: Path) -> None:
     row, _ = injected("slow_hook", data, tmp_path)
     # the hooks of all buckets but the last hold up the rest of backward, that of the last is all of its tail
@@ -166,7 +169,9 @@ def test_a_slow_exchange_is_stretch_and_transfer(usual: Any, data: Path, tmp_pat
     assert all(untouched(row, usual, "stretch_s", "transfer_s").values()), untouched(row, usual, "stretch_s")
 
 
+@pytest.mark.alone
 def test_two_ranks_on_one_core_are_contention(data: Path, tmp_path: Path) -> None:
-    row, _ = injected("one_core", data, tmp_path, LARGER)
+    trial = replace(LARGER, batch_size_per_device=32, train_samples=640)  # longer than the kernel's time slices
+    row, _ = injected("one_core", data, tmp_path, trial)
     alone_s = row.compute_s + row.wrapper_s  # each takes as long again, while the other has the core
     assert row.contention_s == pytest.approx(alone_s, abs=max(0.1 * alone_s, 3 * half_width(row, "contention_s")))

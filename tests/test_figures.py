@@ -237,6 +237,21 @@ def test_cells_without_causes_are_named_with_the_reason():
     )
 
 
+def test_causes_of_other_steps_than_the_trainings_are_warned_of():
+    tables = tables_of(EXPLAINED)
+    cells = tables["causes"]
+    cells["beside_training_percent"] = 14.0
+    two = (cells.nodes == 1) & (cells.devices == 2)
+    cells.loc[two, ["beside_training_percent", "training_step_s"]] = 85.0, 0.0321
+    text = words(render("causes", tables, FigureConfig(), ["svg"])["svg"].decode())
+    (step_s,) = cells.step_s[two]
+    assert (
+        f"Warning: ddp/spawn/1x2: a step under controls took {1000 * step_s:.1f} ms and one of the training 32.1, so"
+        in text
+    )
+    assert text.count("its causes are not the training's") == 1
+
+
 def test_the_map_names_the_late_rank_and_its_node():
     text = words(svg_of("stragglers", EXPLAINED))
     assert "ddp/spawn/1x2: rank 1 on laptop is 20.0 ms late (20.0 to 20.0), the last of all in 6 of 6 rounds" in text

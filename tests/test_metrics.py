@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import MACHINE, a_record, a_segment, a_single_trial, a_trial, an_evaluation, rank_facts, steps_of
+from factories import (
+    MACHINE,
+    a_record,
+    a_segment,
+    a_single_trial,
+    a_trial,
+    an_evaluation,
+    an_explained,
+    rank_facts,
+    steps_of,
+)
 
 from dpscale import metrics
 from dpscale.phases import PHASE_COLUMNS
@@ -256,6 +266,17 @@ def test_an_oversubscribed_trial_says_by_how_much():
 def test_others_are_warned_of_above_five_percent(machine_s, warned):
     record = record_of(a_segment(seconds=[4, 4]), machines_cpu_time_s=[machine_s])
     assert bool(metrics.warnings(record)) is warned
+
+
+@pytest.mark.parametrize(("machine_s", "warned"), [(18.0, False), (18.9, False), (19.1, True)])
+def test_others_are_warned_of_while_causes_are_measured_too(machine_s, warned):
+    explained = an_explained()  # both ranks use 9 s of the 10 s that all blocks take
+    uses = [replace(use, machine_cpu_time_s=machine_s) for use in explained.uses]
+    record = a_record(a_trial(explain=True), explained=replace(explained, uses=uses))
+    assert metrics.others_cpu_percent_in_blocks(record) == pytest.approx(100 * (machine_s - 18) / 20)
+    assert metrics.warnings(record) == (
+        ["other processes used 6 % of the CPUs while causes were measured"] if warned else []
+    )
 
 
 def test_a_metric_is_computed_from_the_timed_segments_of_one_process_as_well():

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, cast
 
 import torch
 
 from dpscale import measure
-from dpscale.stamps import ALONE, CONTROLS, FULL, PLAIN, RESIDENT, Block, Explained, Stamps
+from dpscale.monitor import CpuUsage
+from dpscale.stamps import ALONE, CONTROLS, FULL, PLAIN, RESIDENT, Block, Explained, Stamps, Use
 from dpscale.strategies.observed import Switch
 from dpscale.training import Training
 from dpscale.trial import Trial
@@ -29,8 +31,19 @@ LEAST_ALONE = 2  # of them, where the ranks of a node take turns
 SHOULDER = 2  # steps before, until ranks and caches are in step; and after, while slower ranks end theirs
 
 
-def explain(trial: Trial, training: Training, stream: TrainingStream, world: World) -> Explained:
-    """This rank's blocks. The training ends as it was: weights, buffers, optimiser, random numbers."""
+def explain(
+    trial: Trial, training: Training, stream: TrainingStream, world: World, node_cpus: Collection[int]
+) -> Explained:
+    """This rank's blocks, and what was used for them of these CPUs, which any of its node's ranks may run on."""
+    usage = CpuUsage(node_cpus)
+    with usage.counted(True):
+        explained, window_s = measure.time_call(lambda: _explain(trial, training, stream, world), world)
+    use = Use(rank=world.rank, window_s=window_s, cpu_time_s=usage.rank_s, machine_cpu_time_s=usage.machine_s)
+    return replace(explained, uses=[use])
+
+
+def _explain(trial: Trial, training: Training, stream: TrainingStream, world: World) -> Explained:
+    """The training ends as it was: weights, buffers, optimiser, random numbers."""
     devices = [world.device.index] if world.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         laboratory = _Laboratory(trial, training, stream, world)
@@ -42,7 +55,7 @@ def explain(trial: Trial, training: Training, stream: TrainingStream, world: Wor
                 stamps = laboratory.run(control, STEPS)
                 blocks.append(Block(round=number, control=control, rank=world.rank, stamps=stamps))
         laboratory.restore()
-    return Explained(broadcasts_buffers=laboratory.switch.broadcasts_buffers, blocks=blocks)
+    return Explained(broadcasts_buffers=laboratory.switch.broadcasts_buffers, blocks=blocks, uses=[])
 
 
 class _Laboratory:

@@ -172,10 +172,28 @@ def others_cpu_percents(record: Record) -> list[float]:
     found = []
     for node, (machine, machine_s) in enumerate(zip(machines(record), record.machines_cpu_time_s, strict=False)):
         ranks_s = sum(facts.cpu_time_s for facts in ranks_of_node(record, node))
-        available_s = machine["usable_cpus"] * sum(end - start for start, end in windows_of_node(record, node))
-        others_percent = 100 * (machine_s - ranks_s) / available_s
-        found.append(min(100.0, max(0.0, others_percent)))  # the kernel counts in ticks, of 10 ms mostly
+        found.append(_others_percent(machine, machine_s, ranks_s, windows_of_node(record, node)))
     return found
+
+
+def others_cpu_percent_in_blocks(record: Record) -> float | None:
+    """The same while the causes were measured, on the node where it was most."""
+    if record.explained is None:
+        return None
+    size, found = record.trial.ranks_per_node, []
+    for node, machine in enumerate(machines(record)):
+        uses = [use for use in record.explained.uses if use.rank // size == node]
+        window = min(use.window_s[0] for use in uses), max(use.window_s[1] for use in uses)
+        ranks_s = sum(use.cpu_time_s for use in uses)
+        found.append(_others_percent(machine, uses[0].machine_cpu_time_s, ranks_s, [window]))
+    return max(found)
+
+
+def _others_percent(machine: dict[str, Any], machine_s: float, ranks_s: float, windows: list[Window]) -> float:
+    available_s = machine["usable_cpus"] * sum(end - start for start, end in windows)
+    return min(
+        100.0, max(0.0, 100 * (machine_s - ranks_s) / available_s)
+    )  # the kernel counts in ticks, mostly of 10 ms
 
 
 def machines(record: Record) -> list[dict[str, Any]]:
@@ -271,6 +289,9 @@ def warnings(record: Record, steps: Steps | None = None) -> list[str]:
     others = others_cpu_percent(record)
     if others is not None and others > FLAG_OTHERS_ABOVE_PERCENT:
         found.append(f"other processes used {others:.0f} % of the CPUs")
+    others = others_cpu_percent_in_blocks(record)
+    if others is not None and others > FLAG_OTHERS_ABOVE_PERCENT:
+        found.append(f"other processes used {others:.0f} % of the CPUs while causes were measured")
     return found
 
 

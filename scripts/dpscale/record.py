@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpscale.errors import UserError
 from dpscale.phases import PHASE_COLUMNS
-from dpscale.stamps import Block, Explained, Stamps
+from dpscale.stamps import Block, Explained, Stamps, Use
 from dpscale.trial import Trial
 from dpscale.workloads.prepared import sha256_of
 
@@ -194,7 +194,8 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
 
     def explained(item: dict[str, Any]) -> Explained:
         blocks = [Block(**{**block, "stamps": Stamps(**block["stamps"])}) for block in item["blocks"]]
-        return Explained(**{**item, "blocks": blocks})
+        uses = [Use(**{**use, "window_s": window(use["window_s"])}) for use in item["uses"]]
+        return Explained(**{**item, "blocks": blocks, "uses": uses})
 
     return {
         **data,

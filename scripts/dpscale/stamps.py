@@ -40,8 +40,19 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Use:
+    """What one rank, and its whole machine meanwhile, used of the CPUs for all blocks."""
+
+    rank: int
+    window_s: tuple[float, float]  # by its machine's clock
+    cpu_time_s: float
+    machine_cpu_time_s: float  # of all processes, on the CPUs that ranks may use
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explained:
     """All blocks of a trial, of all ranks."""
 
     broadcasts_buffers: bool  # before each forward pass, such as batch norm's statistics
     blocks: list[Block]
+    uses: list[Use]

@@ -26,6 +26,7 @@ PARTS = {  # columns of the tables, from below -> their name in the legend
 }
 HATCHES = ("", "xx", "..", "//", "oo", "\\\\", "", "--", "")  # of the parts: they survive a grey print
 MS = 1000
+FLAG_BESIDE_TRAINING_ABOVE_PERCENT = 15.0
 
 
 def causes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
@@ -166,6 +167,14 @@ def _notes(causes: pd.DataFrame, shown: pd.DataFrame) -> Iterator[str]:
         (worst,) = explained.nlargest(1, "unexplained_percent").itertuples()
         share = rounded(float(str(worst.unexplained_percent)))
         yield f"Unexplained: at most {share} % of the step ({cell_name(worst)})."
+    apart = explained[explained.beside_training_percent.abs() > FLAG_BESIDE_TRAINING_ABOVE_PERCENT]
+    for cell, step_ms, training_ms in zip(
+        apart.itertuples(), MS * apart.step_s, MS * apart.training_step_s, strict=True
+    ):
+        yield (
+            f"Warning: {cell_name(cell)}: a step under controls took {step_ms:.1f} ms and one of the training "
+            f"{training_ms:.1f}, so its causes are not the training's."
+        )
     for reason, cells in causes[causes.unexplained_because.notna()].groupby("unexplained_because", sort=False):
         names = ", ".join(cell_name(cell) for cell in cells.itertuples())
         yield f"Without causes: {names} ({reason})"

@@ -43,7 +43,13 @@ def _cell(items: list[Measured], otherwise: str) -> dict[str, Any]:
         return row
     training = [{"training_step_s": causes.training_step_s(steps)} for _, steps in good]
     row |= _parts(rounds) | _estimates(rounds, ["loader_effect_s"]) | _estimates(training, ["training_step_s"])
-    return row | {"unexplained_percent": 100 * abs(row["unexplained_s"]) / row["step_s"]}
+    return row | {
+        "unexplained_percent": 100 * abs(row["unexplained_s"]) / row["step_s"],
+        "beside_training_percent": 100 * (row["step_s"] / row["training_step_s"] - 1),
+        "others_cpu_percent": max(
+            percent for record, _ in good if (percent := metrics.others_cpu_percent_in_blocks(record)) is not None
+        ),
+    }
 
 
 def _good(items: Iterable[Measured]) -> Iterator[tuple[Record, metrics.Steps]]:

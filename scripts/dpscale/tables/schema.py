@@ -273,6 +273,8 @@ CAUSES_OF_CELLS = {
     "rounds": "rounds of blocks in all of them: what medians and intervals are over",
     **_estimated(ESTIMATED_CAUSES),
     "unexplained_percent": "size of unexplained_s, as a share of step_s in %",
+    "beside_training_percent": "how much longer step_s is than training_step_s, in %: far from 0, other than the training is explained",
+    "others_cpu_percent": "what other processes used of the usable CPUs while causes were measured, in the launch where it was most",
     "spread": "what low and high of a step's columns are: a 95 % interval from 6 rounds on, else the range",
     "epoch_spread": "the same of the costs per epoch, over timed epochs of all launches",
 }
