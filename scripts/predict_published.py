@@ -155,7 +155,7 @@ def show_forms(families: Sequence[Family], left_out: str) -> None:
         [
             form.spread,
             f"{form.half_counted:g}",
-            f"{form.relative_spread:g}",
+            f"{form.misfit:g}",
             "system" if form.by_system else "point",
             *(
                 f"{100 * mean(by_cut[cut]):.2f} / {100 * median(by_cut[cut]):.2f}" if cut in by_cut else "n/a"
@@ -165,7 +165,7 @@ def show_forms(families: Sequence[Family], left_out: str) -> None:
         ]
         for form, by_cut in sorted(found.items(), key=lambda item: score(item[1]))
     ]
-    heads = ["spread", "half_counted", "relative_spread", "weight of a", *map(str, CUTS), "mean over the cuts"]
+    heads = ["spread", "half_counted", "misfit", "equal weights of", *map(str, CUTS), "mean over the cuts"]
     print(tabulate(rows, heads, disable_numparse=True))
 
 

@@ -21,8 +21,10 @@ from dpscale.errors import UserError
 from dpscale.scaling_model.observed import Family, Layout, Point
 
 COVERAGE = 0.8  # of an interval
-NOISE = 0.015  # standard deviation of a published time, as a part of it: repeats differ by 0.4 % as a rule, at times by 20 %
 LEAST_FACTOR = 0.1  # were other systems' times to fall beyond a node, a new one's would still not be expected to
+RELATIVE_SPREAD = (
+    0.5  # standard deviation of the cost of a doubling around what the overhead lets expect, as a part of it
+)
 UNKNOWN = 0.1  # standard deviation of the cost of a doubling of which neither the points nor other systems say anything
 
 SPREADS: Mapping[str, Callable[[int], float]] = MappingProxyType(
@@ -42,7 +44,9 @@ class Form:
 
     spread: str = "halved"
     half_counted: float = 0.5  # the overhead of which half is taken for communication; inf: all of any is
-    relative_spread: float = 0.5  # of the cost of a doubling around what the overhead lets expect
+    misfit: float = (
+        0.05  # of a time, as a part of it: repeats differ by 2.7 % (r.m.s.), and doublings are not all alike
+    )
     least_cost: float = 0.01  # below it costs differ by noise: how sure a prediction is depends on it
     by_system: bool = True  # every system counts the same in the prior; else every point
 
@@ -153,32 +157,31 @@ def _expected(
 
 
 def _costs(calibration: Sequence[Point], per_overhead: float, node_factor: float, form: Form) -> Costs:
-    """Least squares of the points with an exchange (more than one device) and of two lines that stand for the prior: the
-    cost of a doubling is what the overhead lets expect, and that of a second node is a multiple of it. None is negative."""
-    from scipy.optimize import lsq_linear
+    """Least squares of the points with an exchange (more than one device), around their mean, and of two lines that stand
+    for the prior: the cost of a doubling is what the overhead lets expect, and that of a second node is a multiple of it.
+    None is negative."""
+    from scipy.optimize import nnls
 
     first = calibration[0]
     spread = SPREADS[form.spread]
     exchanging = [point for point in calibration if point.devices > 1]
-    rows = [[1.0, math.log2(point.devices_per_node), spread(point.nodes)] for point in exchanging]
-    values = [point.step_time / first.step_time for point in exchanging]
-    sigmas = [NOISE] * len(exchanging)
+    places = np.array([[math.log2(point.devices_per_node), spread(point.nodes)] for point in exchanging])
+    times = np.array([point.step_time / first.step_time for point in exchanging])
 
     on_one_node = [point for point in exchanging if point.nodes == 1]
     full = (on_one_node or exchanging)[-1]
     if first.devices == 1:
         expected = per_overhead * form.counted(full.step_time / first.step_time - 1)
-        sigma = form.relative_spread * (expected + form.least_cost)
+        sigma = RELATIVE_SPREAD * (expected + form.least_cost)
     else:  # what one device takes is not known, so neither is the overhead
         expected, sigma = 0.0, UNKNOWN
-    rows += [[0, 1, 0] if on_one_node else [0, 0, 1], [0, -node_factor, 1]]
-    values += [expected, 0.0]
-    sigmas += [sigma, node_factor * expected + form.least_cost]
+    lines = np.array([[1, 0] if on_one_node else [0, 1], [-node_factor, 1]])
+    sigmas = np.array([sigma, node_factor * expected + form.least_cost])
 
-    weights = 1 / np.array(sigmas)
-    least = np.array([-np.inf, 0, 0])
-    found = lsq_linear(np.array(rows) * weights[:, None], np.array(values) * weights, (least, np.inf), method="bvls").x
-    return Costs(doubling=float(found[1]), second_node=float(found[2]))
+    rows = np.vstack([(places - places.mean(axis=0)) / form.misfit, lines / sigmas[:, None]])
+    values = np.concatenate([(times - times.mean()) / form.misfit, [expected / sigma, 0.0]])
+    (doubling, second_node), _ = nnls(rows, values)
+    return Costs(float(doubling), float(second_node))
 
 
 def _deviated(time: float, scale: float, deviation: float) -> float:

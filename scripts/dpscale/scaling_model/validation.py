@@ -21,17 +21,17 @@ CUTS = (2, 4, 8, 16)  # devices up to which a family is calibrated, to choose th
 FORMS = tuple(
     Form(spread=spread, half_counted=half_counted, by_system=by_system)
     for spread, half_counted, by_system in itertools.product(SPREADS, (0.3, 0.5, 1.0, math.inf), (True, False))
-) + tuple(Form(relative_spread=relative_spread) for relative_spread in (0.25, 1.0, 2.0))
+) + tuple(Form(misfit=misfit) for misfit in (0.015, 0.03, 0.08, 0.15))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A prediction, what the laws say beside it, and what was measured, if it was."""
+    """A prediction, the points that it was made from, and what was measured, if it was."""
 
     family: Family
+    calibration: tuple[Point, ...]
     target: Layout
     prediction: Prediction
-    laws: Mapping[str, float | None]  # time per step; None where too few points, or where it falls below zero
     measured: float | None
 
     @property
@@ -40,14 +40,23 @@ class Outcome:
         return None if self.measured is None else self.prediction.low <= self.measured <= self.prediction.high
 
     def error(self, law: str | None = None) -> float | None:
-        """Of the time per step, as a part of the measured one: of the prediction, or of a law."""
-        time = self.prediction.step_time if law is None else self.laws[law]
+        """Of the time per step, as a part of the measured one: of the prediction, or of a law through the same points."""
+        time = self.prediction.step_time if law is None else self.said_by(law)
         return None if self.measured is None or time is None else time / self.measured - 1
+
+    def said_by(self, law: str) -> float | None:
+        """A law's time per step; None where the points are too few for it, or where it falls below zero."""
+        try:
+            curve = LAWS[law](*zip(*((point.devices, point.step_time) for point in self.calibration), strict=True))
+        except UserError:
+            return None
+        time = float(curve(np.array([self.target.devices]))[0])
+        return time if time > 0 else None
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Mean and median absolute error of a law, and of the predictions for the same points. Raises nothing; in parts of 1."""
+    """Mean and median absolute error of a law, and of the predictions for the same points. In parts of 1."""
 
     law: str
     points: int
@@ -81,22 +90,13 @@ def predict_family(family: Family, targets: Iterable[Layout], up_to: int, prior:
     return [
         Outcome(
             family,
+            tuple(points),
             target,
             predict(points, target, prior, form),
-            {law: _said_by(law, points, target) for law in LAWS},
             measured.get((target.nodes, target.devices)),
         )
         for target in targets
     ]
-
-
-def _said_by(law: str, points: Sequence[Point], target: Layout) -> float | None:
-    try:
-        curve = LAWS[law]([point.devices for point in points], [point.step_time for point in points])
-    except UserError:
-        return None
-    time = float(curve(np.array([target.devices]))[0])
-    return time if time > 0 else None
 
 
 def validate(families: Sequence[Family], group: Group, up_to: int, form: Form) -> list[Outcome]:
