@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, median
 
 import pytest
 from hypothesis import given, settings
@@ -25,12 +26,14 @@ from dpscale.scaling_model.validation import (
     compare_forms,
     coverage,
     leave_out,
+    predict_family,
     score,
     validate,
 )
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "workflow" / "references" / "published.csv"
+LATER = ROOT / "workflow" / "references" / "later.csv"
 PAGE = ROOT / "docs" / "published.md"
 HEADS = "source,system,model,precision,strategy,batch_per_gpu,nodes,gpus,metric,value,unit,note"
 FORM = Form()
@@ -90,7 +93,7 @@ def test_predictions_of_unseen_systems_are_better_than_every_law_on_the_same_poi
 
 
 def test_the_median_error_is_below_4_5_percent(outcomes):
-    assert sorted(absolute_errors(outcomes))[53] < 0.045
+    assert median(absolute_errors(outcomes)) < 0.045
 
 
 @pytest.mark.parametrize("group", ["system", "source"])
@@ -98,9 +101,24 @@ def test_80_percent_intervals_hold_70_to_90_percent_of_the_points(families, grou
     assert 0.7 <= coverage(validate(families, group, 8, FORM)) <= 0.9
 
 
-def test_no_form_that_was_tried_is_better_on_systems_left_out(families):
+def test_no_form_that_was_tried_is_clearly_better_on_systems_left_out(families):
     scores = {form: score(by_cut) for form, by_cut in compare_forms(families, "system").items()}
-    assert scores[FORM] == pytest.approx(min(scores.values()))
+    assert scores[FORM] <= min(scores.values()) + 0.0005  # docs/published.md: below 0.05 points is a tie
+
+
+def test_tables_that_the_prior_never_saw_are_predicted_better_than_by_every_law(families):
+    later = read_published(LATER).families
+    prior = leave_out(families, "system", FORM)
+    outcomes = []
+    for each in later:
+        beyond = [point for point in each.points if point.devices > 8]
+        outcomes += predict_family(each, beyond, 8, prior(each), FORM)
+    assert len(outcomes) == 139
+    for each in accuracy(outcomes):
+        assert each.predicted_mean < each.mean, each.law
+        assert each.predicted_median < each.median, each.law
+    assert 0.7 <= coverage(outcomes) <= 0.9
+    assert f"61 families, 139 points: {summary(outcomes)}" in words(PAGE)
 
 
 def test_the_page_lists_every_error_beyond_10_percent(outcomes):
@@ -110,19 +128,23 @@ def test_the_page_lists_every_error_beyond_10_percent(outcomes):
 
 
 def test_the_page_tells_what_validation_prints(families, outcomes):
-    text = " ".join(PAGE.read_text().split())
-    errors = absolute_errors(outcomes)
-    assert f"mean {100 * sum(errors) / len(errors):.2f} %, median {100 * sorted_median(errors):.2f} %" in text
-    assert f"{100 * coverage(outcomes):.1f} % of the points" in text
+    text = words(PAGE)
+    assert f"106 points: {summary(outcomes)}" in text
     prior = fit_prior(families, FORM)
     assert f"per_overhead = {prior.per_overhead:.3f}, node_factor = {prior.node_factor:.3f}" in text
     assert f"from {prior.low:.3f} to {prior.high:.3f}" in text
 
 
-def sorted_median(values):
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+def words(page):
+    return " ".join(page.read_text().split())
+
+
+def summary(outcomes):
+    errors = absolute_errors(outcomes)
+    return (
+        f"mean {100 * mean(errors):.2f} %, median {100 * median(errors):.2f} %; "
+        f"{100 * coverage(outcomes):.1f} % of the points in their"
+    )
 
 
 # --- nothing leaks ----------------------------------------------------------------------------------------------------
@@ -211,6 +233,12 @@ def test_one_device_a_node_shows_the_cost_of_nodes_directly():
     assert prediction.step_time == pytest.approx(points[-1].step_time + 0.1, rel=0.02)
 
 
+def test_without_a_time_on_one_device_the_costs_are_those_that_were_measured():
+    points = made(second_node=0.4, layouts=((1, 2), (1, 4), (2, 8)))
+    prediction = expected(points, Layout(4, 16))
+    assert prediction.step_time == pytest.approx(points[-1].step_time + 0.4 * 0.5, rel=0.05)
+
+
 def test_more_devices_in_the_same_node_cost_doublings_alone():
     prediction = expected(made(), Layout(1, 16))
     assert prediction.step_time == pytest.approx(1 + 0.02 + 4 * 0.03, abs=0.01)
@@ -251,6 +279,20 @@ def test_any_times_give_a_positive_prediction_that_no_more_nodes_shorten(times):
     found = [expected(points, Layout(nodes, 8 * nodes)).step_time for nodes in (2, 4, 64)]
     assert found == sorted(found)
     assert found[0] >= times[-1] * (1 - 1e-9)
+
+
+LAYOUTS = st.tuples(st.sampled_from([1, 2, 3, 4, 8]), st.sampled_from([1, 2, 3, 4, 8])).map(
+    lambda at: (at[0], at[0] * at[1])
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(LAYOUTS, st.floats(1e-3, 1e3), min_size=2), LAYOUTS)
+def test_no_layouts_and_times_lead_to_nonsense(times, target):
+    points = [Point(nodes, devices, time) for (nodes, devices), time in times.items()]
+    if len({point.devices for point in points}) > 1:
+        prediction = predict(calibration(points, 64), Layout(*target), PRIOR, FORM)
+        assert 0 < prediction.low <= prediction.step_time <= prediction.high < math.inf
 
 
 def test_super_linear_points_are_not_carried_on():

@@ -25,8 +25,8 @@ _Conversion = Callable[[float, int], float]
 class _Metric:
     """How it turns into the time per step of a fixed batch per device, up to a factor that a family shares, and back."""
 
-    time: _Conversion
-    value: _Conversion
+    step_time_of: _Conversion
+    value_of: _Conversion
 
 
 METRICS: Mapping[str, _Metric] = MappingProxyType(
@@ -64,7 +64,7 @@ def read_published(path: Path) -> Published:
             continue
         layout, value = _layout(place, row), _number(place, row, "value")
         key = (*(row[fact] for fact in FACTS), _software(row.get("note", "")), row["metric"], row["unit"])
-        points[key][layout.nodes, layout.devices].append(metric.time(value, layout.devices))
+        points[key][layout.nodes, layout.devices].append(metric.step_time_of(value, layout.devices))
     if not points:
         raise UserError(
             f"{path}: no row tells a time; metrics found: {', '.join(others) or 'none'}; "
@@ -81,7 +81,7 @@ def value_of(family: Family, time: float, devices: int) -> float:
     """In the table's own metric and unit."""
     metric = _metric(family.metric)
     assert metric is not None  # or it had not become a family
-    return metric.value(time, devices)
+    return metric.value_of(time, devices)
 
 
 def _metric(name: str) -> _Metric | None:

@@ -25,7 +25,7 @@ LEAST_FACTOR = 0.1  # were other systems' times to fall beyond a node, a new one
 RELATIVE_SPREAD = (
     0.5  # standard deviation of the cost of a doubling around what the overhead lets expect, as a part of it
 )
-UNKNOWN = 0.1  # standard deviation of the cost of a doubling of which neither the points nor other systems say anything
+UNKNOWN = 0.3  # standard deviation of the cost of a doubling of which neither the points nor other systems say anything
 
 SPREADS: Mapping[str, Callable[[int], float]] = MappingProxyType(
     {  # the cost of n nodes over that of two
@@ -172,14 +172,14 @@ def _costs(calibration: Sequence[Point], per_overhead: float, node_factor: float
     full = (on_one_node or exchanging)[-1]
     if first.devices == 1:
         expected = per_overhead * form.counted(full.step_time / first.step_time - 1)
-        sigma = RELATIVE_SPREAD * (expected + form.least_cost)
+        sigmas = [RELATIVE_SPREAD * (expected + form.least_cost), node_factor * expected + form.least_cost]
     else:  # what one device takes is not known, so neither is the overhead
-        expected, sigma = 0.0, UNKNOWN
-    lines = np.array([[1, 0] if on_one_node else [0, 1], [-node_factor, 1]])
-    sigmas = np.array([sigma, node_factor * expected + form.least_cost])
+        expected, sigmas = 0.0, [UNKNOWN, UNKNOWN]
+    doubling_of_nodes = spread(4) - spread(2)
+    lines = [[1, 0] if on_one_node else [0, doubling_of_nodes], [-node_factor, 1]]
 
-    rows = np.vstack([(places - places.mean(axis=0)) / form.misfit, lines / sigmas[:, None]])
-    values = np.concatenate([(times - times.mean()) / form.misfit, [expected / sigma, 0.0]])
+    rows = np.vstack([(places - places.mean(axis=0)) / form.misfit, np.divide(lines, np.reshape(sigmas, (2, 1)))])
+    values = np.concatenate([(times - times.mean()) / form.misfit, [expected / sigmas[0], 0.0]])
     (doubling, second_node), _ = nnls(rows, values)
     return Costs(float(doubling), float(second_node))
 
