@@ -112,6 +112,8 @@ WITHOUT_TORCH = [
     "nvml",
     "hardware",
     "usage",
+    "published",
+    "scaling_model",
     "environment",
     "collectives.operations",
     "collectives.settings",
@@ -214,7 +216,18 @@ def test_workloads_know_no_strategy_and_no_clock(name):
     assert not touches(name, "time")
 
 
-@pytest.mark.parametrize("name", ["metrics", "statistics", "usage"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "metrics",
+        "statistics",
+        "usage",
+        "scaling_model.laws",
+        "scaling_model.observed",
+        "scaling_model.reduced",
+        "scaling_model.validation",
+    ],
+)
 def test_metrics_do_no_input_and_no_output(name):
     calls = {ast.unparse(node.func) for node in ast.walk(tree_of(f"dpscale.{name}")) if isinstance(node, ast.Call)}
     assert not calls & {"open", "print", "input"}

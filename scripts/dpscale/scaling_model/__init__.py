@@ -1,0 +1,1 @@
+"""What more devices would do, from what few have shown. Pure arithmetic."""
