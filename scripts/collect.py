@@ -11,7 +11,7 @@ from dpscale.code import trial_code
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
-from dpscale.record import RECORD, Record, read_samples, read_steps, write_atomically
+from dpscale.record import RECORD, Record, is_there, read_samples, read_steps, write_atomically
 from dpscale.tables import make_tables
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
@@ -25,10 +25,8 @@ def measured(trial: Trial, results: Path, partial: bool) -> Measured:
         UserError: its record can't be read, or is missing and `partial` is not given.
     """
     path = results / trial.folder / RECORD
-    if not path.exists():
-        if partial:
-            return trial, None, None
-        raise UserError(f"{path}: missing; run snakemake, or take what is there: --config partial=true")
+    if not is_there(path, partial):
+        return trial, None, None
     record = Record.read(path)
     if partial and (of_another := outdated(record, trial)):
         print(f"{path}: of another {of_another} than the present one: left out")

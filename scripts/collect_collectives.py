@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dpscale.code import collectives_code
 from dpscale.collectives.run import FILE, Result, Run, read_times
 from dpscale.errors import UserError
-from dpscale.record import write_atomically
+from dpscale.record import is_there, write_atomically
 from dpscale.tables.collectives import make_table
 
 if TYPE_CHECKING:
@@ -25,10 +25,8 @@ def measured(run: Run, results: Path, partial: bool) -> Measured:
         UserError: its result can't be read, or is missing and `partial` is not given.
     """
     path = results / run.folder / FILE
-    if not path.exists():
-        if partial:
-            return run, None, None
-        raise UserError(f"{path}: missing; run snakemake, or take what is there: --config partial=true")
+    if not is_there(path, partial):
+        return run, None, None
     result = Result.read(path)
     if partial and (result.run != run or result.launch["code"] != collectives_code(run.launcher)):
         print(f"{path}: of another configuration or code than the present one: left out")

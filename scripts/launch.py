@@ -6,12 +6,11 @@ This is what the `trial` rule runs; started by hand, it measures the same trial 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shlex
-import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,8 +19,7 @@ from typing import Any
 from dpscale import attempt, launching, own, slurm
 from dpscale.code import SCRIPTS, trial_code
 from dpscale.environment import describe_machine
-from dpscale.errors import UserError
-from dpscale.history import FOLDER, History
+from dpscale.history import FOLDER, History, identity_of
 from dpscale.largest import with_its_batch
 from dpscale.record import MONITOR, RECORD, STEPS, Record
 from dpscale.trial import Trial
@@ -91,24 +89,14 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
         code = trial_code(trial.base, trial.model, trial.launcher)  # refuses a model of one's own that is not there
         started = datetime.now(timezone.utc)
         attempts = 0
-        history = History(folder / FOLDER, identity_of(trial, code, args.data))
-        if first_node:
-            said = history.begin()
-            log.keep_earlier(len(history.attempts) - 1)
-            if said is not None:
-                log.write(said)
-        try:
+        history = History(folder / FOLDER, identity_of(trial, code, manifest_in(args.data)))
+        with launching.attempted(history, log) if first_node else nullcontext():
             if reason := launching.missing_program(trial):
                 Record.write_unavailable(trial, reason, describe_machine("cpu"), drafts)
             else:
                 attempts = run_attempts(trial, args, job, history, drafts, log)
-        except (UserError, attempt.Interrupted) as ended:
-            if first_node:
-                history.end(how_it_ended(ended))
-            raise
         if not first_node:
             return "ok: node 0 has the record"
-        history.end("ok")
         launch = {
             "command": [sys.executable, *sys.argv],
             "rerun": rerun_command(trial, args),
@@ -125,16 +113,10 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
         return outcome
 
 
-def how_it_ended(ended: Exception) -> str:
-    return f"ended by {signal.Signals(ended.number).name}" if isinstance(ended, attempt.Interrupted) else str(ended)
-
-
-def identity_of(trial: Trial, code: str, data: Path) -> str:
-    """What a checkpoint must be of to be taken up: the same trial in all that decides it, the same code and data."""
+def manifest_in(data: Path) -> str:
+    """What a prepared dataset says of itself; nothing where it is not to be seen from here."""
     manifest = data / "manifest.json"
-    return hashlib.sha256(
-        "\0".join([*trial.deciding_args(), code, manifest.read_text() if manifest.exists() else ""]).encode()
-    ).hexdigest()
+    return manifest.read_text() if manifest.exists() else ""
 
 
 def rerun_command(trial: Trial, args: argparse.Namespace) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any
 
 from dpscale import attempt, launching
 from dpscale.code import SCRIPTS, collectives_code
-from dpscale.collectives.run import FILE, TIMES, Result, Run, write_times
-from dpscale.environment import describe_machine
+from dpscale.collectives.run import FILE, TIMES, Result, Run, write_unavailable
+from dpscale.history import FOLDER, History, identity_of
+from dpscale.placement import ByHand
 
 
 def measure(run: Run, args: argparse.Namespace, log: launching.Log) -> str:
@@ -35,22 +37,29 @@ def measure(run: Run, args: argparse.Namespace, log: launching.Log) -> str:
             "code": collectives_code(run.launcher),
             "slurm": job,
         }
-        if reason := launching.missing_program(run):
-            digest, environment = write_times(drafts / TIMES, {}), describe_machine("cpu")
-            draft = Result(run=run, status="unavailable", reason=reason, environment=environment, times_sha256=digest)
-        else:
-            command = [str(SCRIPTS / "time_collectives.py"), f"--out={drafts}", *run.to_args()]
-
-            def start(argv: list[str]) -> int:
-                return launching.run_ranks(argv, launching.environment_for(run, drafts), run.timeout_s, drafts, log)
-
-            launching.run_attempts(run, by_hand, job, drafts, command, (str(drafts),), start, log)
-            if not first_node:
-                return "ok: node 0 has the result"
-            draft = Result.read(drafts / FILE)
-        launch["ended_at"] = datetime.now(timezone.utc).isoformat()
+        history = History(folder / FOLDER, identity_of(run, launch["code"]))
+        with launching.attempted(history, log) if first_node else nullcontext():
+            if reason := launching.missing_program(run):
+                write_unavailable(run, reason, drafts)
+            else:
+                start_ranks(run, by_hand, job, drafts, log)
+        if not first_node:
+            return "ok: node 0 has the result"
+        draft = Result.read(drafts / FILE)
+        launch |= {"ended_at": datetime.now(timezone.utc).isoformat(), "attempts": history.attempts}
         commit(draft, launch, drafts, folder)
+        history.clear()
     return "ok" if draft.status == "ok" else f"{draft.status}: {draft.reason}"
+
+
+def start_ranks(run: Run, by_hand: ByHand | None, job: dict[str, Any] | None, drafts: Path, log: launching.Log) -> None:
+    """Raises UserError: they failed."""
+    command = [str(SCRIPTS / "time_collectives.py"), f"--out={drafts}", *run.to_args()]
+
+    def start(argv: list[str]) -> int:
+        return launching.run_ranks(argv, launching.environment_for(run, drafts), run.timeout_s, drafts, log)
+
+    launching.run_attempts(run, by_hand, job, drafts, command, (str(drafts),), start, log)
 
 
 def commit(draft: Result, launch: dict[str, Any], drafts: Path, folder: Path) -> None:

@@ -20,6 +20,7 @@ from dpscale import statistics
 from dpscale.config import MOST_REPEATS, Config, load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
+from dpscale.reading import read_config
 from dpscale.record import write_atomically
 from dpscale.tables import read_table
 from dpscale.tables.cells import name_of
@@ -89,10 +90,10 @@ def main() -> int:
             raise UserError(f"--most={args.most}: give a number from 1 to {MOST_REPEATS} (make MOST=...)")
         data: dict[str, Any] = {}
         for path in [args.config[0], *([args.out] if args.out.exists() else []), *args.config[1:]]:
-            update_config(data, yaml.safe_load(path.read_text()))
+            update_config(data, read_config(path))
         config = load_config(data, source)
         found, rows = raised(config, args.percent, args.most)
-    except (UserError, OSError, yaml.YAMLError) as error:
+    except UserError as error:
         print(error, file=sys.stderr)
         return 1
     header = ["experiment", "cell", "width, %", "repeats", "repeats to be"]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
 
-import yaml
 from tabulate import tabulate
 
 from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials, upper_bound_device_hours
+from dpscale.reading import read_config
 from dpscale.trial import LARGEST, Trial
 
 
@@ -33,7 +34,7 @@ def main() -> int:
     args = parser.parse_args()
     source_name = str(args.file or "config")
     try:
-        data = args.config if args.file is None else yaml.safe_load(args.file.read_text())
+        data = args.config if args.file is None else read_config(args.file)
         config = load_config(data, source_name)
         plans, collectives = plan_trials(config, source_name), plan_collectives(config, source_name)
     except UserError as error:
@@ -77,4 +78,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it as it ends any program: without a word
     sys.exit(main())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +10,14 @@ from typing import Any
 
 import torch
 
-from dpscale.attempt import die_with_parent, write_failure
+from dpscale.attempt import write_failure
 from dpscale.collectives.exchanges import exchange_of
 from dpscale.collectives.operations import ITEM_BYTES, count_of
-from dpscale.collectives.run import TIMES, Point, Result, Run, write_times
+from dpscale.collectives.run import TIMES, Point, Result, Run, write_times, write_unavailable
 from dpscale.collectives.timing import Timed, copy_GB_per_s, time_exchange
 from dpscale.environment import describe_machine
-from dpscale.errors import UserError
-from dpscale.world import World, launched_rank, process_group, unmet_need
+from dpscale.ranks import be_rank
+from dpscale.world import World, process_group, unmet_need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,29 +119,26 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="existing folder for the draft of the result")
     Run.add_arguments(parser)
     args = parser.parse_args(argv)
-    run = Run.from_args(args)
-    try:
-        die_with_parent()
-        torch.set_num_threads(run.threads_per_rank)
-        rank = launched_rank()
-        if reason := unmet_need(run):
-            if rank == 0:
-                digest = write_times(args.out / TIMES, {})
-                environment = describe_machine("cpu")
-                Result(
-                    run=run, status="unavailable", reason=reason, environment=environment, times_sha256=digest
-                ).write(args.out)
-            return
-        with process_group(run) as world:
-            try:
-                measure(run, args.out, world)
-            except Exception as error:
-                write_failure(args.out, error)  # before this block's end closes connections and fails the others
-                raise
-    except Exception as error:  # noqa: BLE001 - put down, shown, and ended with: whatever it is
-        traceback.print_exception(error, limit=0 if isinstance(error, UserError) else None)
-        write_failure(args.out, error)
-        sys.exit(1)
+    be_rank(lambda rank: time_all(rank, Run.from_args(args), args.out), args.out)
+
+
+def time_all(rank: int, run: Run, out: Path) -> None:
+    """This rank's part of the run, or the result that it is unavailable here.
+
+    Raises:
+        UserError: it can't be measured.
+    """
+    torch.set_num_threads(run.threads_per_rank)
+    if reason := unmet_need(run):
+        if rank == 0:
+            write_unavailable(run, reason, out)
+        return
+    with process_group(run) as world:
+        try:
+            measure(run, out, world)
+        except Exception as error:
+            write_failure(out, error)  # before this block's end closes connections and fails the others
+            raise
 
 
 if __name__ == "__main__":

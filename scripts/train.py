@@ -6,7 +6,6 @@ import argparse
 import os
 import shutil
 import sys
-import traceback
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +14,13 @@ from typing import Any
 import torch
 
 from dpscale import checks, evaluation, measure, monitor
-from dpscale.attempt import RESUMABLE, die_with_parent, write_failure, write_stopped
+from dpscale.attempt import RESUMABLE, write_failure, write_stopped
 from dpscale.checkpoint import Checkpoints
 from dpscale.course import Course, Part, Plan
 from dpscale.environment import describe_machine, device_uuids
 from dpscale.errors import UserError
 from dpscale.explain import explain
+from dpscale.ranks import be_rank
 from dpscale.record import MONITOR, STEPS, RankFacts, Record, Segment, write_samples, write_steps
 from dpscale.sampling import KINDS, Watch, Watched
 from dpscale.slurm import node_name
@@ -32,7 +32,7 @@ from dpscale.training import Training
 from dpscale.trial import Trial
 from dpscale.workloads.loading import Loader, TrainingStream, open_loader
 from dpscale.workloads.prepared import staged
-from dpscale.world import World, launched_rank, process_group
+from dpscale.world import World, process_group
 from dpscale.world import unmet_need as unmet_need_of_ranks
 
 
@@ -304,40 +304,40 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--identity", help="what a checkpoint must be of to be taken up")
     Trial.add_arguments(parser)
     args = parser.parse_args(argv)
-    trial = Trial.from_args(args)
-    try:
-        laps = measure.Laps()
-        die_with_parent()
-        torch.set_num_threads(trial.threads_per_rank)  # spawn, torchrun, Snakemake and shells all have other defaults
-        rank = launched_rank()
-        reason = unmet_need(trial)
-        if reason is None:
-            if trial.batch_size_per_device is None:
-                raise UserError(
-                    f"{trial.id}: the search for its batch could not run; delete its largest.json, search again"
-                )
-            laps.end("import_s")
-            data = args.data if args.stage_to is None else staged(args.data, args.stage_to)
-            laps.end("staging_s")
-            checkpoints = None if args.checkpoints is None else Checkpoints(args.checkpoints, args.identity)
-            with process_group(trial) as world:
-                laps.end("rendezvous_s")
-                try:
-                    ended = train(trial, data, args.out, world, checkpoints, laps)
-                except Exception as error:
-                    if "timed out" in str(error).lower():
-                        limit = f"collective_timeout_s={trial.collective_timeout_s:g}"
-                        error.add_note(f"waited {limit} for the others: one hangs or is that much slower")
-                    write_failure(args.out, error)  # before this block's end closes connections and fails the others
-                    raise
-            if not ended:
-                sys.exit(RESUMABLE)
-        elif rank == 0:
+    laps = measure.Laps()
+    be_rank(lambda rank: run(rank, Trial.from_args(args), args, laps), args.out)
+
+
+def run(rank: int, trial: Trial, args: argparse.Namespace, laps: measure.Laps) -> None:
+    """This rank's part of the trial, or the record that it is unavailable here.
+
+    Raises:
+        UserError: it can't be measured.
+        SystemExit: it was asked to stop, and has saved itself.
+    """
+    torch.set_num_threads(trial.threads_per_rank)  # spawn, torchrun, Snakemake and shells all have other defaults
+    if reason := unmet_need(trial):
+        if rank == 0:
             Record.write_unavailable(trial, reason, describe_machine("cpu"), args.out)
-    except Exception as error:  # noqa: BLE001 - put down, shown, and ended with: whatever it is
-        traceback.print_exception(error, limit=0 if isinstance(error, UserError) else None)
-        write_failure(args.out, error)
-        sys.exit(1)
+        return
+    if trial.batch_size_per_device is None:
+        raise UserError(f"{trial.id}: the search for its batch could not run; delete its largest.json, search again")
+    laps.end("import_s")
+    data = args.data if args.stage_to is None else staged(args.data, args.stage_to)
+    laps.end("staging_s")
+    checkpoints = None if args.checkpoints is None else Checkpoints(args.checkpoints, args.identity)
+    with process_group(trial) as world:
+        laps.end("rendezvous_s")
+        try:
+            ended = train(trial, data, args.out, world, checkpoints, laps)
+        except Exception as error:
+            if "timed out" in str(error).lower():
+                limit = f"collective_timeout_s={trial.collective_timeout_s:g}"
+                error.add_note(f"waited {limit} for the others: one hangs or is that much slower")
+            write_failure(args.out, error)  # before this block's end closes connections and fails the others
+            raise
+    if not ended:
+        sys.exit(RESUMABLE)
 
 
 if __name__ == "__main__":

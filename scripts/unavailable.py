@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
 from snakemake.utils import update_config
 
 from dpscale import largest
@@ -17,6 +16,7 @@ from dpscale.collectives.run import FILE, Result, Run
 from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
+from dpscale.reading import read_config
 from dpscale.record import RECORD, Record
 from dpscale.trial import LARGEST, Trial
 
@@ -46,7 +46,7 @@ def main() -> int:
     try:
         data: dict[str, object] = {}
         for path in args.config:
-            update_config(data, yaml.safe_load(path.read_text()))
+            update_config(data, read_config(path))
         config = load_config(data, source)
         trials = [trial for planned in plan_trials(config, source).values() for trial in planned]
         runs = [run for planned in plan_collectives(config, source).values() for run in planned]
@@ -54,7 +54,7 @@ def main() -> int:
         found = [path for trial in trials for path in unavailable(trial, results)]
         for path in dict.fromkeys([*found, *(path for run in runs for path in unavailable_run(run, results))]):
             print(path)
-    except (UserError, OSError, yaml.YAMLError) as error:
+    except UserError as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -24,6 +24,12 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 NOT_COPIED = {".git", ".venv", ".snakemake", "data", "results", "tests", "node_modules", "build"}
+SECRETS = {  # of a user's environment, which have no place in what a run leaves
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI-of-a-test",
+    "HF_TOKEN": "hf_of-a-test",
+    "DATABASE_URL": "postgres://me:hunter2-of-a-test@host/db",
+    "NCCL_PASSWORD": "nccl-of-a-test",
+}
 MARK = "DPSCALE_TEST_RUN"  # in the environment of everything that a copy starts, so that survivors are found
 
 
@@ -206,7 +212,8 @@ class Checkout:
 
 
 def is_helper(process: psutil.Process) -> bool:
-    return any("resource_tracker" in part or part.endswith("scripts/sample.py") for part in command_of([process]))
+    helpers = ("scripts/sample.py", "scripts/tag.py")
+    return any("resource_tracker" in part or part.endswith(helpers) for part in command_of([process]))
 
 
 def command_of(processes: list[psutil.Process]) -> list[str]:
@@ -257,4 +264,4 @@ def _run_all(root: Path) -> Done:
         "data_parallel": None,
     }
     experiment = small_experiment(strategies=strategies, repeats=2)
-    return Checkout.fresh(root, small_config(experiment)).run()
+    return Checkout.fresh(root, small_config(experiment)).run(**SECRETS)

@@ -481,11 +481,16 @@ def test_a_run_leaves_its_result_and_names_what_the_backend_lacks(tmp_path: Path
 
 
 def test_a_run_whose_values_are_wrong_fails_and_leaves_nothing(tmp_path: Path):
-    done = launched(a_run(launcher="torchrun"), tmp_path, inject="sums_wrongly", rank=1)
+    run = a_run(launcher="torchrun")
+    done = launched(run, tmp_path, inject="sums_wrongly", rank=1)
     assert done.returncode == 1
     assert "rank 1, all_reduce of 1024 x float32: element 17 of 1024" in done.stderr
     assert not (tmp_path / FILE).exists()
     assert not (tmp_path / TIMES).exists()
+    assert launched(run, tmp_path).returncode == 0
+    assert "element 17 of 1024" in (tmp_path / "run.attempt-1.log").read_text()  # each attempt keeps its log
+    attempts = Result.read(tmp_path / FILE).launch["attempts"]
+    assert ["element 17" in attempt["how"] for attempt in attempts] == [True, False]
 
 
 # The pipeline

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -10,8 +9,6 @@ from typing import Any, get_args
 import pytest
 import yaml
 from factories import a_config, changed
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from dpscale.config import RESERVED_NAMES, Config, load_config
@@ -296,41 +293,6 @@ def test_a_key_that_is_no_text_is_refused_by_its_path(path, key):
     assert str(key) in text
 
 
-PATHS = [
-    ("results_dir",),
-    ("figures", "palette"),
-    ("datasets", "fashion_mnist", "source"),
-    *[("experiments", "quickstart", key) for key in DEFAULT["experiments"]["quickstart"]],
-    *[("experiments", "quickstart", "workload", key) for key in DEFAULT["experiments"]["quickstart"]["workload"]],
-    *[path for path, _ in LEVELS if path and path[0] != "experiments"],
-    ("experiments",),
-    ("experiments", "quickstart"),
-    ("experiments", "quickstart", "strategies", "ddp"),
-    ("experiments", "quickstart", "strategies", "independent", "launchers"),
-    ("experiments", "quickstart", "workload", "optimizer", "lr"),
-    ("experiments", "quickstart", "topologies", 1),
-    ("experiments", "quickstart", "batch", "global"),
-]
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.sampled_from([0, 1, 2, 32, 10**6, 10**30]),
-    st.floats(),
-    st.text(max_size=8),
-    st.sampled_from(["single", "ddp", "spawn", "1x1", "2x4", "9999x9999", "1e-3", "digits", "synthetic", "nccl"]),
-    st.dates(),
-    st.binary(max_size=4),
-)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.one_of(SCALARS, st.sampled_from(KEYS)), inner, max_size=3)
-    ),
-    max_leaves=5,
-)
-
-
 @pytest.mark.parametrize("place", ["datasets", "experiments"])
 def test_a_key_that_would_break_its_line_is_escaped(place):
     with pytest.raises(ConfigError) as refused:
@@ -338,21 +300,3 @@ def test_a_key_that_would_break_its_line_is_escaped(place):
     lines = str(refused.value).splitlines()
     assert lines
     assert all(line.startswith(f"config.yaml: {place}.a\\rb\\u2028c") for line in lines)
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(PATHS), VALUES), min_size=1, max_size=3))
-def test_whatever_is_written_it_is_planned_or_refused_in_words(mutations):
-    data = copy.deepcopy(DEFAULT)
-    for path, value in mutations:
-        try:
-            data = changed(data, path, value)
-        except (TypeError, IndexError, AttributeError, KeyError):
-            continue  # an earlier mutation has taken the place away
-    lines, plans = [], {}
-    try:
-        plans = plan_trials(load_config(data))
-    except ConfigError as error:
-        lines = str(error).splitlines()
-    assert all(line.startswith("config.yaml: ") for line in lines)
-    assert lines or all(plans.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ def test_a_rank_that_fails_under_horovodrun_ends_all_and_is_named(data: Path, tm
     done = launch(a_trial(), data, tmp_path, inject="raises", rank=1, **HOROVOD)
     assert done.returncode == 1
     assert "rank 1 failed with RuntimeError: planted in the third step" in done.stderr
+    assert re.search(r"\] \[rank 1\] RuntimeError: planted in the third step$", done.log, re.MULTILINE)
+    assert "<stderr>" not in done.log  # as horovodrun writes it
     assert done.leaves_nothing_behind()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
 import socket
 import subprocess
@@ -284,19 +285,34 @@ def test_spawn_meets_at_either_loopback_address(address: str, data: Path, tmp_pa
     assert len(Record.read(tmp_path / RECORD).ranks) == 2
 
 
-@AND_MPIRUN
-def test_a_local_run_listens_on_loopback_only(launcher: str, data: Path, tmp_path: Path):
-    with running(endless(launcher), data, tmp_path) as started:
+@pytest.mark.parametrize(
+    ("launcher", "strategy"),
+    [
+        ("spawn", "ddp"),
+        ("torchrun", "ddp"),
+        *[("mpirun", "ddp")] * starts_here("mpirun"),
+        ("spawn", "deepspeed"),
+    ],
+)
+def test_a_local_run_listens_on_loopback_only_and_nothing_does_after_it(
+    launcher: str, strategy: str, data: Path, tmp_path: Path
+):
+    with running(endless(launcher, strategy=strategy, base=strategy), data, tmp_path) as started:
         started.rank_pids()
         listening = {
-            connection.laddr.ip
+            connection.laddr
             for process in started.survivors()
             if process.name() != "mpirun"  # its own port is open to the network: Open MPI 4 has no option against it
             for connection in process.net_connections()
             if connection.status == psutil.CONN_LISTEN
         }
-    assert listening
-    assert listening <= {"127.0.0.1", "::1"}
+        ports = {port for _, port in listening}
+    assert {address for address, _ in listening} <= {"127.0.0.1", "::1"}
+    assert ports
+    wait_until(lambda: not started.survivors(), "the end of all processes", timeout_s=SOON_S)
+    assert not ports & {
+        connection.laddr.port for connection in psutil.net_connections() if connection.status == psutil.CONN_LISTEN
+    }
 
 
 def held(port: int) -> socket.socket:
@@ -464,7 +480,12 @@ def test_the_error_is_that_of_the_rank_which_failed_first(launcher: str, data: P
     done = launch(small_trial(launcher=launcher), data, tmp_path, inject="raises,closes_slowly", rank=1)
     assert done.returncode == 1
     assert "rank 1 failed with RuntimeError: planted in the third step" in done.stderr
-    assert "Traceback" in done.log
+    lines = done.log.splitlines()
+    assert all(re.match(r"\[ *\d+\.\d{3}\] ", line) for line in lines)
+    assert re.search(r"\] \[rank 0\] steps begin$", done.log, re.MULTILINE)
+    assert re.search(r"\] \[rank 1\] Traceback", done.log)
+    assert re.search(r"\] \[rank 1\] RuntimeError: planted in the third step$", done.log, re.MULTILINE)
+    assert lines[-1].endswith("] failed: rank 1 failed with RuntimeError: planted in the third step")
     assert done.leaves_nothing_behind()
 
 

@@ -274,7 +274,7 @@ def test_warmup_is_kept_apart(long_run: Launch):
 
 
 def test_the_times_of_a_record_fill_the_wall_clock_that_launch_saw(long_run: Launch):
-    seen_s = {text: float(time) for time, text in re.findall(r"\[ *([\d.]+)\] rank 0: (steps \w+)", long_run.log)}
+    seen_s = {text: float(time) for time, text in re.findall(r"\[ *([\d.]+)\] \[rank 0\] (steps \w+)", long_run.log)}
     wall_s = seen_s["steps end"] - seen_s["steps begin"]
     parts = [part for segment in long_run.record.segments for part in (segment, segment.evaluation)]
     windows = [part.windows_s[0] for part in parts]
@@ -293,7 +293,8 @@ def test_phases_add_up_to_their_segment(long_run: Launch):
 
 def test_parts_of_the_start_up_fill_the_time_from_the_launch_to_the_first_step(long_run: Launch):
     seen_s = {
-        text: float(time) for time, text in re.findall(r"\[ *([\d.]+)\] (?:rank 0: )?(steps begin|\$ )", long_run.log)
+        text: float(time)
+        for time, text in re.findall(r"\[ *([\d.]+)\] (?:\[rank 0\] )?(steps begin|\$ )", long_run.log)
     }
     wall_s = seen_s["steps begin"] - seen_s["$ "]
     for facts in long_run.record.ranks:

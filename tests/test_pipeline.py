@@ -328,25 +328,29 @@ def test_a_new_row_in_the_table_of_strategies_runs_nothing(checkout: Checkout) -
 # --- targets -------------------------------------------------------------------------------------------------------
 
 
+RESULTS, DATA = "it's my $(touch pwned) results", 'my "data"; touch pwned `touch pwned`'
+
+
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """Spaces in the checkout's path; results and data lie outside it."""
+    """Spaces in the checkout's path; results and data lie outside it, in folders whose names a shell would run."""
     root = tmp_path_factory.mktemp("elsewhere")
-    config = small_config(results_dir=str(root / "my-results"), data_dir="../my-data")
+    config = small_config(results_dir=str(root / RESULTS), data_dir=f"../{DATA}")
     return Checkout.fresh(root / "data parallel scaling", config)
 
 
 def test_one_record_and_then_one_figure_work_on_their_own(elsewhere: Checkout) -> None:
-    results = elsewhere.root.parent / "my-results" / "small"
+    results = elsewhere.root.parent / RESULTS / "small"
     elsewhere.run(str(results / "trials/single/spawn/1x1/r0/record.json"))
     assert {path.name for path in results.iterdir()} == {"trials"}
-    assert (elsewhere.root.parent / "my-data/synthetic/manifest.json").exists()
+    assert (elsewhere.root.parent / DATA / "synthetic/manifest.json").exists()
 
     done = elsewhere.run(str(results / "figures/speedup.svg"), MPLBACKEND="TkAgg", DISPLAY="")
     assert done.jobs == {"collect": 1, "plot_speedup": 1}
     assert {path.name for path in (results / "figures").iterdir()} == {
         f"speedup.{kind}" for kind in ("svg", "png", "pdf")
     }
+    assert not list(elsewhere.root.parent.rglob("pwned"))
 
 
 def test_commands_work_from_another_directory(elsewhere: Checkout, tmp_path: Path) -> None:

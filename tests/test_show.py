@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 from factories import LAUNCH, a_single_trial, a_trial, measured, repeats
 
 import show
+from dpscale.code import SCRIPTS
 from dpscale.tables import make_tables
 from dpscale.trial import PLACEBO
 
@@ -35,3 +38,14 @@ def test_the_noise_floor_is_said(tmp_path, monkeypatch, capsys):
 def test_what_was_not_measured_is_said_with_its_reason(tmp_path, monkeypatch, capsys):
     text = shown(tmp_path, monkeypatch, capsys, [measured(SINGLE), (DDP, None, None)])
     assert "ddp/spawn/1x2: missing: not measured yet" in text
+
+
+def test_a_reader_that_goes_away_ends_it_without_a_word(tmp_path):
+    make_tables([measured(SINGLE)])["summary"].to_csv(tmp_path / "summary.csv", index=False)
+    command = [sys.executable, SCRIPTS / "show.py", *[tmp_path / "summary.csv"] * 2000]  # more than a pipe holds
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""

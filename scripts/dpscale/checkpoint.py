@@ -25,7 +25,7 @@ from dpscale.world import World
 
 FORMAT_VERSION = 1
 KEPT = 2
-MANIFEST, MODEL = "manifest.json", "model.pt"
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)

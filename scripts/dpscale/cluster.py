@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
-from dpscale.typed import Count, Strict
+from pydantic import AfterValidator, Field
+
+from dpscale.typed import Count, Strict, no_password
 
 
 class ClusterConfig(Strict):
@@ -15,7 +17,7 @@ class ClusterConfig(Strict):
     exclusive: bool = Field(True, description="no other job on a trial's nodes; records of shared ones say so")
     interface: str | None = Field(None, description="network interface between nodes, e.g. ib0; null = by the route")
     prelude: str = Field("", description="a shell line before every rule's commands, e.g. module load cuda/13.0")
-    container: str | None = Field(
+    container: Annotated[str, AfterValidator(no_password)] | None = Field(
         None,
         min_length=1,
         description="image that ranks run in, through apptainer: a .sif or docker://...; null = none",

@@ -189,7 +189,7 @@ def digest_of(scripts: tuple[str, ...], rows: tuple[str, ...] = (), own_names: t
 def trial_code(base: str, model: str, launcher: str) -> str:
     """Digest of all code that one trial runs: launching, its launcher, training, its strategy's row, and its model."""
     rows, own_names = _code_of("dpscale.workloads.models", model)
-    scripts = ("launch.py", f"{launcher}.py", "train.py", "sample.py")
+    scripts = ("launch.py", f"{launcher}.py", "train.py", "sample.py", "tag.py")
     return digest_of(scripts, (row_module("dpscale.strategies", base), *rows), own_names)
 
 
@@ -197,14 +197,14 @@ def trial_code(base: str, model: str, launcher: str) -> str:
 def search_code(base: str, model: str, launcher: str) -> str:
     """Digest of all code that the search for a cell's largest batch runs: its own, and that of its launches."""
     rows, own_names = _code_of("dpscale.workloads.models", model)
-    scripts = ("largest_batch.py", "launch.py", f"{launcher}.py", "train.py")
+    scripts = ("largest_batch.py", "launch.py", f"{launcher}.py", "train.py", "tag.py")
     return digest_of(scripts, (row_module("dpscale.strategies", base), *rows), own_names)
 
 
 @cache
 def collectives_code(launcher: str) -> str:
     """Digest of all code that times collectives under a launcher."""
-    return digest_of(("launch_collectives.py", f"{launcher}.py", "time_collectives.py"))
+    return digest_of(("launch_collectives.py", f"{launcher}.py", "time_collectives.py", "tag.py"))
 
 
 def prepare_code(dataset: str) -> str:

@@ -6,6 +6,9 @@ path, the value and the remedy, so that a typing error costs a newcomer one look
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -57,15 +60,29 @@ def _rising(values: list[float]) -> list[float]:
     return values
 
 
-def _no_pattern(path: str) -> str:
-    """Snakemake takes what stands in braces for a wildcard."""
-    if not path.isprintable() or {"{", "}"} & set(path):
+def _folder(path: str) -> str:
+    """As Snakemake writes it in the names of files: ~ is somebody's home, and no slash is there twice."""
+    if not path.isprintable() or {"{", "}"} & set(path):  # what stands in braces is a wildcard to Snakemake
         raise ValueError("a folder's name is without braces, tabs and line breaks; choose another")
+    path = os.path.normpath(os.path.expanduser(path))
+    if path.startswith("-"):
+        raise ValueError("programs take a name that begins with a hyphen for an option; choose another")
     return path
 
 
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """They travel as JSON, on command lines and into records."""
+    try:
+        same = json.loads(json.dumps(options, allow_nan=False)) == options
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"only numbers, texts, true, false, null, and lists and keys with those: {error}") from None
+    if not same:
+        raise ValueError("keys are texts; write them in quotes")
+    return options
+
+
 Milestones = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1), AfterValidator(_rising)]
-Folder = Annotated[str, Field(min_length=1), AfterValidator(_no_pattern)]
+Folder = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
 
 
 class ScheduleConfig(Strict):
@@ -114,7 +131,7 @@ class WorkloadConfig(Strict):
     """What is trained, on what, by which rule: the same for every strategy of an experiment."""
 
     model: str = Field("convnet", description="a row of MODELS, or your own: package.module:factory")
-    model_options: dict[str, Any] = Field(
+    model_options: Annotated[dict[str, Any], AfterValidator(_plain)] = Field(
         default_factory=dict, description="options of that row, e.g. {dropout: false}, or of your factory"
     )
     dataset: str = Field("digits", description="a row of DATASETS, or your own: package.module:factory")
@@ -201,7 +218,7 @@ class ExperimentConfig(Strict):
         description="after each training under ddp some 400 steps under controls, which say where a step's time goes",
     )
     threads_per_rank: Count = Field(1, description="CPU threads of each rank, for every strategy and launcher alike")
-    loader_workers: int = Field(0, ge=0, description="loader processes per rank; 0 = the rank itself")
+    loader_workers: int = Field(0, ge=0, le=1000, description="loader processes per rank; 0 = the rank itself")
     monitor_interval_s: Number | None = Field(
         0.5, ge=0.05, le=60, description="from one sample of ranks and devices to the next; null = none is taken"
     )
@@ -266,6 +283,12 @@ class Config(Strict):
         description="experiment -> {strategy/launcher/topology: its repeats, where they are more than the experiment's}; "
         "`make more` writes it to more.yaml; what is not planned here counts for nothing",
     )
+
+    def plan_json(self, experiments: Collection[str]) -> str:
+        """What decides the plans of these experiments, as JSON: a change elsewhere in the config makes nothing again."""
+        names = set(experiments)
+        keep: dict[str, bool | set[str]] = {"datasets": True, "experiments": names, "more_repeats": names}
+        return self.model_dump_json(include=keep, by_alias=True, exclude_defaults=True)
 
     @field_validator("experiments")
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import sys
 from collections.abc import Collection
@@ -51,6 +52,7 @@ DEVICE_FACTS = (
     "gpu_topology",
     "gpus",
 )
+SECRETS = re.compile("PASSWORD|SECRET|TOKEN|CREDENTIAL", re.IGNORECASE)  # in the name of a variable
 RECORDED_SETTINGS = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "KMP_", "MALLOC_", "TORCH_NCCL_")
 
 
@@ -100,7 +102,11 @@ def describe_machine(device: str, cpus: Collection[int] | None = None) -> dict[s
         "nccl": None,
         "cudnn": None,
         **dict.fromkeys(DEVICE_FACTS),
-        "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith(RECORDED_SETTINGS)},
+        "settings": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(RECORDED_SETTINGS) and not SECRETS.search(name)
+        },
     }
     if device == "cuda":
         count = torch.cuda.device_count()

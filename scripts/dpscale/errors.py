@@ -1,7 +1,11 @@
 """Errors that are the user's to mend. Entry points print their text alone; anything else keeps its traceback."""
 
 import difflib
+import re
 from collections.abc import Iterable
+
+PASSWORD = re.compile(r"(?<=://)[^/\s]+@")  # of user:password@host in a URL
+LONGEST = 200  # characters of a value that a message shows
 
 
 class UserError(ValueError):
@@ -16,12 +20,22 @@ class ConfigError(UserError):
 
 
 def _on_one_line(text: str) -> str:
-    """A key may hold anything: what no terminal shows, or what would break the line, is written as Python does."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    """A key may hold anything: a password stays untold, and what no terminal shows, or what would break the line, is written
+    as Python does."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in PASSWORD.sub("***@", text))
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: as Python writes it, without passwords, and cut where nobody would read on."""
+    try:
+        text = PASSWORD.sub("***@", repr(value))
+    except ValueError:  # Python writes no whole number of more than some thousand digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def suggest(wrong: object, valid: Iterable[str]) -> str:
     """The end of a message about an unknown name: its nearest valid spelling, if one is near, and all valid ones."""
     names = list(valid)
-    near = difflib.get_close_matches(str(wrong), names, n=1)
+    near = difflib.get_close_matches(wrong if isinstance(wrong, str) else shown(wrong), names, n=1)
     return (f"did you mean {near[0]!r}? " if near else "") + f"valid: {', '.join(names)}"

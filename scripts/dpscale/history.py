@@ -1,7 +1,8 @@
-"""The attempts at one trial until it has its record, and with them its checkpoints."""
+"""The attempts at one measurement until it has its record, and with them a trial's checkpoints."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import socket
@@ -9,16 +10,23 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from dpscale.launched import Launched
 from dpscale.record import write_atomically
 from dpscale.trial import Trial
 
-FOLDER = ".checkpoints"  # in a trial's folder; no output of a rule, for Snakemake deletes those before it tries again
+FOLDER = ".checkpoints"  # beside the record; no output of a rule, for Snakemake deletes those before it tries again
 FILE = "attempts.json"
 UNKNOWN = "killed, or the machine went down"
 
 
+def identity_of(launched: Launched, *also: str) -> str:
+    """What an attempt must be of to be gone on with: the same in all that decides the measurement, its code and data among
+    it."""
+    return hashlib.sha256("\0".join([*launched.deciding_args(), *also]).encode()).hexdigest()
+
+
 class History:
-    """Of one trial, code and data: what is there of another is deleted, and named."""
+    """Of one measurement, code and data: what is there of another is deleted, and named."""
 
     def __init__(self, folder: Path, identity: str) -> None:
         self.folder, self.identity = folder, identity
@@ -35,7 +43,7 @@ class History:
                 else:
                     said = f"{self.folder}: of another configuration, code or data: deleted"
             except (OSError, ValueError, KeyError, TypeError):
-                said = f"{self.folder}: no whole history of this trial: deleted"
+                said = f"{self.folder}: no whole history of attempts: deleted"
             if said is not None:
                 shutil.rmtree(self.folder)
         for attempt in self.attempts:

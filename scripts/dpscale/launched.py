@@ -48,8 +48,8 @@ class Topology:
 
     @classmethod
     def parse(cls, text: str) -> Topology:
-        """Raises ValueError: not two counts with an x between them."""
-        match = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", text)
+        """Raises ValueError: not two counts, below 100,000, with an x between them."""
+        match = re.fullmatch(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})", text)
         if match is None:
             raise ValueError(f"{text!r} is no topology; write nodes x devices_per_node, such as 1x1 or 2x4")
         return cls(int(match[1]), int(match[2]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,8 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +23,7 @@ from dpscale import attempt, own, slurm
 from dpscale.code import SCRIPTS, digest_of
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
+from dpscale.history import History
 from dpscale.launched import Launched
 from dpscale.launchers import CONTRACT, LAUNCHERS
 from dpscale.phases import LAUNCHED
@@ -34,10 +36,12 @@ KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD
 EXIT_CODES = {attempt.OutOfMemory: attempt.OUT_OF_MEMORY, attempt.Stopped: attempt.RESUMABLE}
 SAVING_TIME_S = 20.0  # of SLURM's 30 between TERM and KILL
 ATTEMPTS = 3  # a port can be taken between its choice and the bind
+BEFORE_A_TAG = re.compile(r"\[\d+\]<std(?:out|err)>:(?=\[rank )")  # horovodrun's own, which nothing turns off
 
 
 class Log:
-    """The trial's log: lines of all ranks, each with the seconds since the start that this process saw it at.
+    """The log of a launch: what is said of it, and the lines of all ranks with their numbers (see output.py), each with the
+    seconds since the start that this process saw it at.
 
     The file is begun with the first line: a launch that finds another one at work leaves that one's log alone.
     """
@@ -63,7 +67,25 @@ class Log:
 
     def relay(self, stream: IO[str]) -> None:
         for line in stream:
-            self.write(line)
+            self.write(BEFORE_A_TAG.sub("", line))
+
+
+@contextmanager
+def attempted(history: History, log: Log) -> Iterator[None]:
+    """One more attempt of a history, with a log of its own; how it ends is put down."""
+    said = history.begin()
+    log.keep_earlier(len(history.attempts) - 1)
+    if said is not None:
+        log.write(said)
+    try:
+        yield
+    except attempt.Interrupted as interrupted:
+        history.end(f"ended by {signal.Signals(interrupted.number).name}")
+        raise
+    except UserError as error:
+        history.end(str(error))
+        raise
+    history.end("ok")
 
 
 def environment_for(launched: Launched, drafts: Path) -> dict[str, str]:
@@ -88,8 +110,10 @@ def environment_for(launched: Launched, drafts: Path) -> dict[str, str]:
     if "SLURM_JOB_ID" in environment:  # Open MPI asks for the old name, which Snakemake's plugin drops
         environment.setdefault("SLURM_JOBID", environment["SLURM_JOB_ID"])
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
-    if launched.nodes == 1 and loopback:
-        environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # nothing of a local run listens to the outside
+    if launched.nodes == 1 and loopback:  # nothing of a local run listens to the outside
+        environment.setdefault("GLOO_SOCKET_IFNAME", loopback)
+        if launched.device == "cuda":
+            environment.setdefault("NCCL_SOCKET_IFNAME", loopback)
     elif launched.nodes > 1 and (interface := slurm.cluster_settings().interface):
         environment |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return environment

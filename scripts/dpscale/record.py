@@ -266,6 +266,17 @@ def read_samples(record_path: Path) -> pyarrow.Table:
     return pq.read_table(record_path.with_name(MONITOR))
 
 
+def is_there(path: Path, partial: bool) -> bool:
+    """Whether a result is.
+
+    Raises:
+        UserError: it is not, and `partial` results will not do.
+    """
+    if not path.exists() and not partial:
+        raise UserError(f"{path}: missing; run snakemake, or take what is there: --config partial=true")
+    return path.exists()
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """The file appears under its name only when all of it is on the disk."""
     temporary = path.with_name(f".{path.name}.partial")

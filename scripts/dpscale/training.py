@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dpscale.checkpoint import MODEL, random_state, set_random_state
+from dpscale.checkpoint import random_state, set_random_state
 from dpscale.errors import UserError
 from dpscale.own import is_own
 from dpscale.precision import Precision
 from dpscale.schedule import learning_rates
 from dpscale.strategies import STRATEGIES
-from dpscale.strategies.base import Setup
+from dpscale.strategies.base import MODEL, Setup
 from dpscale.trial import Trial
 from dpscale.typed import validated
 from dpscale.workloads.loading import Batch, memory_format
@@ -115,8 +115,7 @@ class Training:
     def save(self, folder: Path, own: Any) -> None:
         """Write a checkpoint's files of this rank, and with them `own`. All ranks call it together.
 
-        MODEL holds the whole model under the names of the user's own module, whatever wraps and shards it here, so that
-        another strategy, or none, can take it up.
+        MODEL is the same whatever wraps and shards the model here, so that another strategy, or none, can take it up.
         """
         buffers = dict(self.plain_model.named_buffers())
         weights = list(self.weights())

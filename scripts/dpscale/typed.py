@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from dpscale.errors import ConfigError, suggest
+from dpscale.errors import PASSWORD, ConfigError, shown, suggest
 
 
 def _number(value: Any) -> Any:
@@ -37,6 +37,21 @@ def _flag(value: Any) -> Any:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
+def _countable(value: int) -> int:
+    if value >= 2**31:  # torch's own limit of most counts
+        raise ValueError("more than any machine has; write a smaller number")
+    return value
+
+
+def no_password(text: str) -> str:
+    if PASSWORD.search(text):
+        raise ValueError(
+            "a password written here would be kept with the results; take it out, and leave it to ~/.netrc, or of a "
+            "container to `apptainer registry login`"
+        )
+    return text
+
+
 def each_once(values: list[str]) -> list[str]:
     if repeated := sorted({value for value in values if values.count(value) > 1}):
         raise ValueError(f"{', '.join(repeated)} listed more than once; keep one")
@@ -47,8 +62,8 @@ Listed = Annotated[list[str], Field(min_length=1), AfterValidator(each_once)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 NAME = r"^[a-z][a-z0-9_]+$"
-Name = Annotated[str, StringConstraints(pattern=NAME)]
-Count = Annotated[int, Field(ge=1)]
+Name = Annotated[str, StringConstraints(pattern=NAME, max_length=100)]  # of a folder: file systems take 255 bytes
+Count = Annotated[int, Field(ge=1), AfterValidator(_countable)]
 
 
 class Strict(BaseModel):
@@ -65,7 +80,7 @@ class Strict(BaseModel):
             valid = [field.alias or name for name, field in cls.model_fields.items()]
             unknown = [key for key in data if key not in valid]
             if unknown:
-                raise ValueError("; ".join(f"unknown key {key!r}: {suggest(key, valid)}" for key in unknown))
+                raise ValueError("; ".join(f"unknown key {shown(key)}: {suggest(key, valid)}" for key in unknown))
         return data
 
     @classmethod
@@ -105,6 +120,8 @@ def describe(item: Any, place: str = "") -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == NAME:
         message = "names are two or more of a-z, 0-9 and _, beginning with a letter"
+    elif item["type"] == "string_type" and item["loc"][-1] == "[key]":
+        message = "a name is text; write it in quotes"
     elif item["type"] == "literal_error":
         expected = item["ctx"]["expected"]
         valid = re.findall(r"'([^']*)'", expected) or re.findall(r"\d+", expected)
@@ -113,8 +130,8 @@ def describe(item: Any, place: str = "") -> str:
         as_keys = _as_keys(path.rpartition(".")[2], value) if item["type"] == "dict_type" else ""
         message = f"keys with values are expected here{as_keys}"
     elif item["type"] == "list_type" and not isinstance(value, dict):
-        message = f"a list is expected here; write [{value}]"
+        message = f"a list is expected here; write [{value if isinstance(value, str) else shown(value)}]"
     elif item["type"] == "missing":
         return f"{path}: this key is required"
-    shown = "" if isinstance(value, dict | list | BaseModel) else f" = {value!r}"
-    return f"{path or 'top level'}{shown}: {message[:1].lower()}{message[1:]}"
+    found = "" if isinstance(value, dict | list | BaseModel) else f" = {shown(value)}"
+    return f"{path or 'top level'}{found}: {message[:1].lower()}{message[1:]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -18,8 +19,6 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from dpscale.errors import UserError, suggest
 from dpscale.launched import Launched
 from dpscale.launchers import CONTRACT
-
-LOOPBACK = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ class World:
         return list(range(self.devices_per_node)) if self.size == 1 else [self.device.index]
 
     def say(self, text: str) -> None:
-        """A line for the log, from rank 0; the launching process puts its own time before it."""
+        """A line for the log, from rank 0; others put its number and the time before it."""
         if self.rank == 0:
-            print(f"rank 0: {text}", flush=True)
+            print(text, flush=True)
 
     def synchronize(self) -> None:
         """Wait until every kernel this process queued has finished, on every device that it drives."""
@@ -122,13 +121,18 @@ def unmet_need(launched: Launched) -> str | None:
 
 
 def meeting_store(host: str, port: int, ranks: int, serves: bool, timeout: timedelta, **extra: bool) -> TCPStore:
-    """The store that ranks meet at, on a loopback address if that is the one given: torch alone would open the port on
-    every network of this machine. The arguments are those of TCPStore.
+    """The store that ranks meet at, on the address that is given: torch alone would open the port on every network of this
+    machine, and does so where the address is none of its own, as behind a translating router. The arguments are those of
+    TCPStore.
     """
     listening_fd = None
-    if serves and host in LOOPBACK:
+    if serves:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening_fd = socket.create_server((host, port), family=family, backlog=max(128, ranks)).detach()
+        try:
+            listening_fd = socket.create_server((host, port), family=family, backlog=max(128, ranks)).detach()
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
     return TCPStore(host, port, ranks, serves, timeout, master_listen_fd=listening_fd, **extra)
 
 

@@ -60,7 +60,9 @@ def test_what_sbatch_is_asked_for(tmp_path: Path, topology: str, nodes: int, gpu
         threads_per_rank=3,
         loader_workers=2,
     )
-    copy = Checkout.fresh(tmp_path / "checkout", small_config(experiment, cluster={"gres": "gpu:a100"}))
+    results = "it's $(touch pwned) `touch pwned`"
+    config = small_config(experiment, results_dir=results, cluster={"gres": "gpu:a100"})
+    copy = Checkout.fresh(tmp_path / "checkout", config)
     copy.run("prepare")
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -68,11 +70,12 @@ def test_what_sbatch_is_asked_for(tmp_path: Path, topology: str, nodes: int, gpu
     a_recorder(programs, "sinfo", "echo 'main*'")
     for silent in ("squeue", "scancel", "sacct", "sacctmgr"):
         a_recorder(programs, silent, "exit 0")
-    target = f"results/small/trials/ddp/spawn/{topology}/r0/record.json"
+    target = f"{results}/small/trials/ddp/spawn/{topology}/r0/record.json"
     done = copy.snakemake("--profile", "slurm", "--retries=0", target, PATH=f"{programs}:{os.environ['PATH']}")
     assert done.returncode != 0
     assert record.exists(), done.output
     asked = record.read_text()
+    assert not list(tmp_path.rglob("pwned"))
     assert f"--nodes={nodes} " in asked
     assert f"--gres=gpu:a100:{gpus} " in asked
     assert "--ntasks-per-node=1 " in asked

@@ -17,11 +17,12 @@ from dpscale.collectives import run as collectives
 from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
 from dpscale.environment import prefer_this_python
-from dpscale.errors import ConfigError
+from dpscale.errors import UserError
 from dpscale.figures import FIGURES, FORMATS
 from dpscale.order import measuring_order
 from dpscale.lock import say_who_holds
 from dpscale.plan import find_own_code, plan_trials
+from dpscale.reading import refuse_repeated_keys
 from dpscale.record import MONITOR, RECORD, STEPS
 from dpscale.tables.schema import MADE_APART, TABLES
 from dpscale.trial import LARGEST
@@ -36,11 +37,13 @@ _beside = [os.getcwd(), *(os.path.dirname(os.path.abspath(path)) for path in wor
 os.environ[own.FOLDERS] = os.pathsep.join(dict.fromkeys(reversed(_beside)))
 
 try:
+    for _path in workflow.configfiles:
+        refuse_repeated_keys(Path(_path))
     CONFIG = load_config(config, CONFIG_SOURCE)
     PLANS = plan_trials(CONFIG, CONFIG_SOURCE)
     COLLECTIVES = plan_collectives(CONFIG, CONFIG_SOURCE)
     find_own_code(CONFIG, CONFIG_SOURCE)
-except ConfigError as error:
+except UserError as error:
     raise WorkflowError(str(error))
 
 os.environ[slurm.SETTINGS] = CONFIG.cluster.model_dump_json()
@@ -236,6 +239,5 @@ def records_that_exist(wildcards):
 
 
 def plan_of(wildcards):
-    """What decides an experiment's plan, as JSON: a change elsewhere in the config re-makes no table."""
-    keep = {"datasets": True, "experiments": {wildcards.experiment}, "more_repeats": {wildcards.experiment}}
-    return CONFIG.model_dump_json(include=keep, by_alias=True, exclude_none=True)
+    """What decides an experiment's plan: a change elsewhere in the config re-makes no table."""
+    return CONFIG.plan_json([wildcards.experiment])

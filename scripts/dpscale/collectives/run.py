@@ -116,6 +116,15 @@ def write_times(path: Path, columns: dict[str, list[Any]]) -> str:
     return sha256_of(path)
 
 
+def write_unavailable(run: Run, reason: str, folder: Path) -> None:
+    """The two files of a run that can't be done here."""
+    from dpscale.environment import describe_machine
+
+    digest, environment = write_times(folder / TIMES, {}), describe_machine("cpu")
+    result = Result(run=run, status="unavailable", reason=reason, environment=environment, times_sha256=digest)
+    result.write(folder)
+
+
 def read_times(result_path: Path) -> pd.DataFrame:
     """The times beside a collectives.json, as written by `write_times`."""
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpscale.collectives.operations import OPERATIONS
-from dpscale.errors import suggest
+from dpscale.errors import shown, suggest
 from dpscale.typed import Count, Listed, Number, Strict, each_once
 
 Dtype = Literal["float32", "float64", "bfloat16", "float16", "int32", "int64", "uint8"]
@@ -36,8 +36,8 @@ def _range(text: str) -> str:
 def _all_or_some(value: Any) -> Any:
     if value == "all":
         return list(OPERATIONS)
-    if isinstance(value, list) and (unknown := [name for name in value if name not in OPERATIONS]):
-        raise ValueError(f"unknown operation {unknown[0]!r}; {suggest(unknown[0], OPERATIONS)}; or all")
+    if isinstance(value, list) and (unknown := [name for name in value if name not in list(OPERATIONS)]):
+        raise ValueError(f"unknown operation {shown(unknown[0])}; {suggest(unknown[0], OPERATIONS)}; or all")
     if not isinstance(value, list):
         raise ValueError("write all, or a list of operations; [] times none")
     return value

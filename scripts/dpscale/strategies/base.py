@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dpscale.world import World
 
 OURS = {"clip_norm", "lr_reference_batch", "schedule"}  # keys of the config's optimizer; the others are torch's
+MODEL = "model.pt"  # in a checkpoint: the whole model, under the names of the user's own module
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 
@@ -152,13 +153,21 @@ class Replica:
         """Whether each rank has a state of its own to keep; else rank 0 keeps that of all."""
         return False
 
+    @property
+    def weights_differ(self) -> bool:
+        """Whether each rank has weights of its own to keep; else MODEL has those of all."""
+        return self.ranks_differ
+
     def state(self) -> dict[str, Any]:
-        """Weights, optimiser, and whatever else decides the next step: tensors, numbers and texts in lists and dicts."""
-        weights = {name: weight.detach() for name, weight in self.plain_model.named_parameters()}
-        return {"weights": weights, "optimizer": self.own_optimizer.state_dict()}
+        """Optimiser, weights of its own, and whatever else decides the next step: tensors, numbers and texts in lists and
+        dicts."""
+        state: dict[str, Any] = {"optimizer": self.own_optimizer.state_dict()}
+        if self.weights_differ:
+            state["weights"] = {name: weight.detach() for name, weight in self.plain_model.named_parameters()}
+        return state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """The inverse of `state`."""
+        """The inverse of `state`, with the weights of MODEL in it where they are not each rank's own."""
         self.plain_model.load_state_dict(state["weights"], strict=False)  # buffers are every rank's own
         self.own_optimizer.load_state_dict(state["optimizer"])
 
@@ -173,7 +182,10 @@ class Replica:
         """The inverse of `save`. All ranks call it together."""
         import torch
 
-        self.load_state(torch.load(self._file_in(folder), map_location="cpu", weights_only=True))
+        state = torch.load(self._file_in(folder), map_location="cpu", weights_only=True)
+        if not self.weights_differ:
+            state["weights"] = torch.load(folder / MODEL, map_location="cpu", weights_only=True)
+        self.load_state(state)
 
     def _file_in(self, folder: Path) -> Path:
         return folder / f"replica-{self.world.rank if self.ranks_differ else 0}.pt"

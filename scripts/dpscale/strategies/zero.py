@@ -22,6 +22,7 @@ class Options(DDPOptions):
 
 class ZeroReplica(DDPReplica):
     ranks_differ = True
+    weights_differ = False
 
     @property
     def own_optimizer(self) -> torch.optim.Optimizer:

@@ -106,7 +106,8 @@ def open_split(folder: Path, split: str, limit: int | None = None) -> Split:
     for name in (manifest.kind, "labels"):
         path = folder / f"{split}-{name}.npy"
         try:
-            array = np.load(path, mmap_mode="c")  # "c": private pages; torch warns about arrays that can't be written
+            # "c": private pages; torch warns about arrays that can't be written
+            array = np.load(path, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{path}: {error}; delete {folder} and run snakemake prepare") from None
         if len(array) != count:

@@ -95,7 +95,7 @@ class PackedImages(TorchDataset):
 
 def _index(path: Path, count: int) -> np.ndarray:
     try:
-        array = np.load(path, mmap_mode="r")
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise UserError(f"{path}: {error}; delete {path.parent} and run snakemake prepare") from None
     if len(array) != count:

@@ -7,12 +7,21 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from dpscale.typed import Count, Flag, Strict
+from dpscale.typed import Count, Flag, Strict, no_password
+
+
+def _of_a_folder(url: str) -> str:
+    if {"?", "#"} & set(url):
+        raise ValueError("files' names are put behind it: the URL of a folder has no ? and no #; take that out")
+    return url
+
 
 Shape = Annotated[list[Count], Field(min_length=3, max_length=3)]
 Classes = Annotated[int, Field(ge=2)]
 Quality = Annotated[int, Field(ge=1, le=95)]  # above 95 libjpeg's files grow and look the same
-Url = Annotated[str, StringConstraints(pattern=r"^https?://")]
+Url = Annotated[
+    str, StringConstraints(pattern=r"^https?://"), AfterValidator(no_password), AfterValidator(_of_a_folder)
+]
 
 
 class DatasetConfig(Strict):
@@ -22,7 +31,7 @@ class DatasetConfig(Strict):
         None,
         description="the row of DATASETS that a name of your own stands for, such as image_folder; null = the name is a row",
     )
-    source: Annotated[str, AfterValidator(os.path.expanduser)] | None = Field(
+    source: Annotated[str, AfterValidator(no_password), AfterValidator(os.path.expanduser)] | None = Field(
         None,
         description="folder or archive (tar, zip) that already holds the dataset's files; null = they are fetched, where anybody may; of images, the folder above train and val, or a tar or zip of it",
     )
