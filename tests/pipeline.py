@@ -23,7 +23,7 @@ import psutil
 import yaml
 
 ROOT = Path(__file__).parents[1]
-NOT_COPIED = {".git", ".venv", ".snakemake", "data", "results", "tests", "node_modules", "build"}
+NOT_COPIED = {".git", ".venv", ".snakemake", "data", "results", "snapshots", "tests", "node_modules", "build"}
 MARK = "DPSCALE_TEST_RUN"  # in the environment of everything that a copy starts, so that survivors are found
 
 
