@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -222,6 +223,13 @@ def test_the_figure_holds_every_number_of_a_set_each_in_a_row_with_its_source(na
         for label, value in of_panel
     )
     assert found == expected
+
+
+def test_numbers_stand_at_their_points_in_the_digits_that_were_published():
+    svg = render("published", tables_of(unmeasured(SINGLE)), FigureConfig(), ["svg"])["svg"].decode()
+    shown = re.findall(r">([\d.]+)</text>", svg)
+    assert {"1786.8", "984.58", "239.4", "230.98", "54.503", "39.92", "24.48"} <= set(shown)
+    assert {"1786", "984", "239", "230", "52", "36.5", "95.8", "60"} <= set(shown)
 
 
 def squeezed(text: str) -> str:

@@ -143,13 +143,30 @@ def test_a_snapshot_is_read_as_the_results_that_it_was_made_of(results, config, 
     assert settings["model"] == "convnet"
 
 
+def test_the_code_of_a_trial_is_a_fact_of_its_environment(results):
+    record = results / DDP.folder / RECORD
+    data = json.loads(record.read_text())
+    record.write_text(json.dumps(data | {"launch": data["launch"] | {"code": "abc"}}))
+    codes = [facts["code"] for facts in read(results).environments if "code" in facts]
+    assert {"ddp of convnet by spawn": "abc"} in codes
+
+
 def test_a_record_is_read_whatever_its_format(results, config, snapshots):
     """A snapshot of an older version is no less one."""
     record = results / DDP.folder / RECORD
     data = json.loads(record.read_text())
     assert "format_version" in data
     record.write_text(json.dumps(data | {"format_version": 1}))
-    assert len(read(results).environments) == 7
+    assert len([facts for facts in read(results).environments if "torch" in facts]) == 7
+
+
+def test_a_record_without_an_environment_is_refused(results):
+    record = results / DDP.folder / RECORD
+    data = json.loads(record.read_text())
+    del data["environment"]
+    record.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=r"record\.json: format \d+ has no environment"):
+        read(results)
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("x")])

@@ -154,16 +154,27 @@ def read(results: Path) -> Occasion:
             settings.setdefault(
                 key, {name: value for name, value in record["trial"].items() if name not in NO_SETTINGS}
             )
-            environments += [record["environment"], *record["nodes"]]
+            environments += [record["environment"], *record["nodes"], _code(record)]
     return Occasion(_timings(results), settings, environments)
+
+
+def _code(record: dict[str, Any]) -> dict[str, Any]:
+    """The digest of all code that a trial ran, as a fact: that of the environment is of the measuring code alone."""
+    trial = record["trial"]
+    return {"code": {f"{trial['base']} of {trial['model']} by {trial['launcher']}": record["launch"].get("code")}}
 
 
 def _json(record: Path) -> dict[str, Any]:
     """Of a record of any format: the steps beside it, which Record.read asks for, are left behind."""
     try:
-        return json.loads(record.read_text())
+        data = json.loads(record.read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{record}: not a whole record ({error})") from None
+    if absent := {"trial", "environment", "nodes", "launch"} - data.keys():
+        raise UserError(
+            f"{record}: format {data.get('format_version')} has no {', '.join(sorted(absent))}; measure it again"
+        )
+    return data
 
 
 def _timings(results: Path) -> pd.DataFrame:

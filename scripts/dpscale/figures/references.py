@@ -96,7 +96,7 @@ def _panel(axes: Axes, numbers: pd.DataFrame, quantity: str, settings: FigureCon
         axes.errorbar(value, row.place, xerr=error, marker="o", markersize=5, capsize=2, linestyle="none", **look)
         if alone[row.Index]:
             axes.annotate(
-                rounded(value),
+                f"{value:.5g}",  # as many digits as sources give
                 (value, row.place),
                 xytext=(5, 0),
                 textcoords="offset points",
