@@ -1,4 +1,4 @@
-# make run | more | test | lint | bench | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
+# make run | more | snapshot | compare | test | lint | bench | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
 #
 #   PYTHON=python3.12     another interpreter, 3.11 or newer
 #   CORES=4               how many cores Snakemake may use
@@ -7,6 +7,8 @@
 #   ARGS="--config partial=true"   more arguments for snakemake
 #   PRESET=workflow/experiments/every_strategy.yaml   a configuration over config.yaml
 #   MORE=5 MOST=30        make more: intervals at most 5 % of the epoch time wide, by 30 repeats of a cell at most
+#   NAME=before           make snapshot: what the result set is called; without it, those that are kept are listed
+#   BEFORE=a AFTER=b      make compare: two snapshots; without AFTER, the first and the present results
 #
 # CPU_ONLY=1 is remembered by the .venv that it made.
 
@@ -19,6 +21,9 @@ BIN := .venv/bin
 PRESET ?=
 MORE ?= 5
 MOST ?= 30
+NAME ?=
+BEFORE ?= before
+AFTER ?= $(if $(filter /%,$(RESULTS)),,./)$(RESULTS)
 RESULTS = $(or $(shell awk '$$1 == "results_dir:" {print $$2}' config.yaml),results)
 
 # The full lock was made on Linux x86-64; elsewhere, and for the CPU build, the direct pins.
@@ -31,7 +36,7 @@ RUN_LOCK := $(word 1,$(LOCKS))
 DEV_LOCK := $(word 2,$(LOCKS))
 DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 
-.PHONY: run reprobe more test lint format bench deepspeed horovod schema lock clean
+.PHONY: run reprobe more snapshot compare test lint format bench deepspeed horovod schema lock clean
 
 run: .venv/run-ready
 	@$(BIN)/python scripts/unlock.py
@@ -50,6 +55,14 @@ more: .venv/run-ready
 	@found="$$($(BIN)/python scripts/more.py config.yaml $(PRESET) --percent=$(MORE) --most=$(MOST) --out=more.yaml)" || exit 1; \
 	if [ -z "$$found" ]; then echo "nothing to repeat"; \
 	else $(BIN)/snakemake $$found --cores $(CORES) --rerun-incomplete $(ARGS) $(if $(PRESET),--configfile $(PRESET)); fi
+
+# The present result set under a name of its own, without the times of single steps: some kB per trial.
+snapshot: .venv/run-ready
+	@$(BIN)/python scripts/snapshot.py $(NAME) --results=$(RESULTS) --config config.yaml $(wildcard more.yaml) $(PRESET)
+
+# What became faster or slower: 3 is the exit code of a slow-down, 2 says that something can't be compared (make adds 2).
+compare: .venv/run-ready
+	@$(BIN)/python scripts/compare.py $(BEFORE) $(AFTER) --out=$(RESULTS)/comparisons/$(BEFORE)/$(subst /,-,$(patsubst ./%,%,$(AFTER)))
 
 test: .venv/dev-ready
 	$(BIN)/pytest -n $(WORKERS) --dist loadscope -m "not alone"

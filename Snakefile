@@ -27,6 +27,7 @@ include: "workflow/rules/largest.smk"
 include: "workflow/rules/trials.smk"
 include: "workflow/rules/collectives.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/compare.smk"
 include: "workflow/rules/targets.smk"
 
 

@@ -12,6 +12,7 @@ from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
 from dpscale.record import RECORD, Record, is_there, read_samples, read_steps, write_atomically
+from dpscale.references import published, sets_of
 from dpscale.tables import make_tables
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
@@ -66,6 +67,7 @@ def main() -> int:
                 if record is not None and record.status == "ok"
             },
             digests={name: sha256_of(path) for name, path in paths.items()},
+            published=sets_of(config.experiments[args.experiment].references, published()),
         )
     except UserError as error:
         print(error, file=sys.stderr)

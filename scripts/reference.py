@@ -17,9 +17,10 @@ from dpscale.collectives.operations import OPERATIONS, Operation
 from dpscale.config import Config
 from dpscale.figures import FIGURES
 from dpscale.launchers import LAUNCHERS
+from dpscale.references import REFERENCES
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import PRECISIONS
-from dpscale.tables.schema import TABLES
+from dpscale.tables.schema import OF_TWO_SETS, TABLES
 from dpscale.typed import Strict
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.base import Dataset
@@ -139,7 +140,7 @@ def options_of(rows: Mapping[str, Any]) -> str:
 
 def result_columns(name: str) -> str:
     """The columns of one table of the results; a value, its low and its high share a row."""
-    columns = TABLES[name]
+    columns = (TABLES | OF_TWO_SETS)[name]
     rows = []
     for column, meaning in columns.items():
         if column.endswith(("_low", "_high")) and column.rpartition("_")[0] in columns:
@@ -224,6 +225,14 @@ def operations() -> str:
     return table(("operation", "what it does", "busbw / algbw on n ranks"), rows)
 
 
+def references() -> str:
+    rows = [
+        (f"`{name}`", row.summary, ", ".join(f"`{source}`" for source in row.sources))
+        for name, row in REFERENCES.items()
+    ]
+    return table(("set", "what it is", "sources that begin with"), rows)
+
+
 def figures() -> str:
     rows = [
         (f"`{name}`", row.question, ", ".join(f"`{table}`" for table in row.tables)) for name, row in FIGURES.items()
@@ -242,8 +251,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "published-files": published_files,
     "launchers": launchers,
     "figures": figures,
+    "references": references,
     "operations": operations,
-    **{f"columns-{name}": lambda name=name: result_columns(name) for name in TABLES},  # type: ignore[misc]
+    **{f"columns-{name}": lambda name=name: result_columns(name) for name in [*TABLES, *OF_TWO_SETS]},  # type: ignore[misc]
 }
 
 

@@ -107,6 +107,8 @@ WITHOUT_TORCH = [
     "statistics",
     "tables",
     "figures",
+    "references",
+    "snapshots",
     "monitor",
     "sampling",
     "nvml",
@@ -200,6 +202,8 @@ def test_no_strategy_knows_a_clock():
         ("largest", {"config", "plan", "strategies", "launchers", "metrics", "world"}),
         ("survey", {"strategies", "training", "record", "metrics", "collectives"}),
         ("collectives", {"strategies", "training", "metrics", "statistics", "tables", "figures"}),
+        ("references", {"tables", "figures", "record", "config", "plan", "strategies"}),
+        ("snapshots", {"figures", "config", "plan", "strategies"}),
         ("code", {"config", "plan", "trial", "record", "strategies", "workloads"}),
     ],
 )
@@ -320,7 +324,8 @@ RULES = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").
 
 
 @pytest.mark.parametrize(
-    "rule", ["prepare_dataset", "collect", "trial", "largest_batch", "time_collectives", "collect_collectives"]
+    "rule",
+    ["prepare_dataset", "collect", "trial", "largest_batch", "time_collectives", "collect_collectives", "compare"],
 )
 def test_every_rule_that_makes_something_carries_the_digest_of_its_code(rule):
     text = RULES.split(f"rule {rule}:")[1].split("\nrule ")[0]

@@ -594,7 +594,9 @@ SHOWN_ELSEWHERE = {
     "steps",
     "warmup_steps",
 }
-SHOWN_ELSEWHERE |= {"mixed_nodes", "collectives"} | {f"collectives.{name}" for name in CollectivesConfig.model_fields}
+SHOWN_ELSEWHERE |= {"mixed_nodes", "references", "collectives"} | {
+    f"collectives.{name}" for name in CollectivesConfig.model_fields
+}
 EXPERIMENT_KEYS = {
     ".".join([*path[2:], field.alias or name])
     for path, model in LEVELS

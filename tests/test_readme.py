@@ -56,6 +56,7 @@ DRY_RUN = [
     "snakemake --cores 2 mnist_convnet_cpu --configfile workflow/experiments/mnist_convnet_cpu.yaml "
     "workflow/experiments/reduced/mnist_convnet_cpu.yaml",
     "snakemake --cores 2 --forcerun largest_batch",
+    "snakemake --cores 1 imagenet_resnet50 --config partial=true --configfile workflow/experiments/imagenet_resnet50.yaml",
     "snakemake --cores 1 -n -p results/wide/trials/ddp/torchrun/2x1/r0/record.json",
 ]
 DRY_RUN_WITHOUT_SLURM = [
@@ -77,10 +78,15 @@ MAKE = [
     "make .venv/run-ready",
     "make more",
     "make MORE=2 MOST=50 more",
+    "make snapshot NAME=before",
+    "make compare",
+    "make compare BEFORE=before AFTER=after",
 ]  # CI runs the first two for real
 STEP_OF_MAKE_RUN = "snakemake --cores 2 --report results/report.html"
 NOT_RUN = {
     ". .venv/bin/activate": "the tests' own environment is on the PATH instead",
+    "python scripts/compare.py before after": "tests/test_snapshots.py",
+    "snakemake --cores 1 results/comparisons/before/after/changes.svg": "tests/test_snapshots.py",
     "python scripts/launch.py ... --node-rank=0 --master-addr=host-a --master-port=23456 --log=node0.log": "tests/slurm",
     "python scripts/launch.py ... --node-rank=1 --master-addr=host-a --master-port=23456 --log=node1.log": "tests/slurm",
 }

@@ -26,10 +26,12 @@ from hypothesis import strategies as st
 
 from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
+from dpscale.references import published, sets_of
 from dpscale.tables import make_tables, read_table
 from dpscale.tables.schema import ESTIMATED, MADE_APART, TABLES, TEXTS
 
 SINGLE, DDP = a_single_trial(), a_trial()
+PUBLISHED = sets_of(["hfai_resnet50"], published())
 
 
 def summary_of(*cells) -> pd.DataFrame:
@@ -353,7 +355,7 @@ def test_an_outlier_is_marked_counted_and_kept():
 
 def written(tmp_path, rows):
     samples = {record.trial.id: samples_of(record) for _, record, _ in rows if record is not None and record.ranks}
-    tables = make_tables(rows, samples=samples)
+    tables = make_tables(rows, samples=samples, published=PUBLISHED)
     for name, table in tables.items():
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     return tables
@@ -383,10 +385,10 @@ def test_every_column_of_text_is_read_as_text():
     other = replace(DDP, strategy="other", base="ddp")
     found = [explained_record(replace(trial, explain=True)) for trial in (DDP, other)]
     samples = {trial.id: samples_of(record) for trial, record, _ in found}
-    tables = make_tables(found, samples=samples, digests={trial.id: "ab" * 32 for trial, _, _ in found})
+    digests = {trial.id: "ab" * 32 for trial, _, _ in found}
+    tables = make_tables(found, samples=samples, digests=digests, published=PUBLISHED)
     texts = {name for table in tables.values() for name in table.columns if isinstance(table[name].iloc[0], str)}
-    of_collectives = {"backend", "operation", "dtype"}
-    assert texts == TEXTS - of_collectives - {
-        "speedup_spread",
-        "throttle_reasons",
-    }  # n/a without a base, and without a GPU
+    made_apart = {"backend", "operation", "dtype", "fact", "before", "after"}
+    # n/a without a base, without a GPU, and without a cell of ours that is a published one
+    absent = {"speedup_spread", "throttle_reasons", "measured_cell", "measured_differs_in"}
+    assert texts == TEXTS - made_apart - absent

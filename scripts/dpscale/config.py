@@ -24,7 +24,7 @@ from pydantic import (
 from dpscale.cluster import ClusterConfig
 from dpscale.collectives.settings import CollectivesConfig
 from dpscale.errors import ConfigError
-from dpscale.typed import Count, Flag, Listed, Name, Number, Strict, describe
+from dpscale.typed import Count, Flag, Listed, Name, Number, Strict, describe, each_once
 from dpscale.workloads.datasets.settings import DatasetConfig
 
 Device = Literal["cpu", "cuda"]
@@ -33,13 +33,16 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
 MOST_REPEATS = 1000
 
-# Rules of the workflow: an experiment of that name could not be told from them. So are plot_<figure>.
+# Rules of the workflow, and a folder of the results: an experiment of that name could not be told from them. So are
+# plot_<figure>.
 RESERVED_NAMES = {
     "all",
     "bench",
     "collect",
     "collect_collectives",
     "collectives",
+    "compare",
+    "comparisons",
     "fetch_dataset",
     "figures",
     "largest_batch",
@@ -232,6 +235,9 @@ class ExperimentConfig(Strict):
     )
     seed: int = Field(
         0, ge=0, lt=2**32, description="seeds of repeat r, and the order of its trials, are derived from seed + r"
+    )
+    references: Annotated[list[str], AfterValidator(each_once)] = Field(
+        [], description="sets of published numbers to lay over ours, rows of REFERENCES"
     )
     mixed_nodes: bool = Field(False, description="let records of different classes of machine into one table")
     timeout_s: Number = Field(1800.0, gt=0, le=1e7, description="a trial that runs longer is ended and fails")

@@ -18,6 +18,7 @@ from dpscale.errors import ConfigError, UserError, suggest
 from dpscale.launched import Topology
 from dpscale.launchers import LAUNCHERS
 from dpscale.own import is_own, is_well_formed
+from dpscale.references import REFERENCES
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Asked, Strategy
 from dpscale.trial import LARGEST, PLACEBO, Trial
@@ -130,6 +131,7 @@ def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, Data
         yield f"{place}.warmup_{unit} = {warmup}: leaves nothing of {unit} = {total} to measure; raise {unit}"
     topologies = yield from _topologies(f"{place}.topologies", experiment.topologies)
     yield from _unknown(f"{place}.launchers", "launcher", experiment.launchers, LAUNCHERS)
+    yield from _unknown(f"{place}.references", "set of published numbers", experiment.references, REFERENCES)
     used = set(topologies)
     for name, variant in experiment.strategies.items():
         used |= yield from _variant_problems(f"{place}.strategies.{name}", name, variant, experiment, topologies)

@@ -11,7 +11,7 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
-from dpscale import largest, own, slurm
+from dpscale import largest, own, references, slurm, snapshots
 from dpscale.code import collectives_code, digest_of, prepare_code, search_code, trial_code
 from dpscale.collectives import run as collectives
 from dpscale.collectives.planning import plan_collectives
@@ -24,7 +24,7 @@ from dpscale.lock import say_who_holds
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.reading import refuse_repeated_keys
 from dpscale.record import MONITOR, RECORD, STEPS
-from dpscale.tables.schema import MADE_APART, TABLES
+from dpscale.tables.schema import MADE_APART, OF_TWO_SETS, TABLES
 from dpscale.trial import LARGEST
 from dpscale.workloads.datasets import DATASETS, is_fetched, row_name
 from dpscale.workloads.datasets.base import RECEIPT
@@ -63,6 +63,7 @@ TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
 SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
 FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
+COMPARED = f"{RESULTS}/comparisons/{{before}}/{{after}}"
 
 # A timing shares the machine with nothing of ours: one slot, which every rule takes, unless a profile grants more.
 if "trial_slot" not in workflow.global_resources:
@@ -236,6 +237,11 @@ def records_that_exist(wildcards):
         return None
     paths = [Path(RESULTS, trial.folder, RECORD) for trial in PLANS[wildcards.experiment]]
     return {str(path): path.stat().st_mtime_ns for path in paths if path.exists()}
+
+
+def published_of(wildcards):
+    """The files of published numbers, where an experiment has some laid over its own."""
+    return [str(path) for path in references.files()] if CONFIG.experiments[wildcards.experiment].references else []
 
 
 def plan_of(wildcards):

@@ -2,6 +2,7 @@
 rule collect:
     input:
         records_of,
+        published_of,
         script=ancient(f"{SCRIPTS}/collect.py"),
     output:
         [TABLE_FILES.replace("{table}", table) for table in TABLES if table not in MADE_APART],

@@ -17,7 +17,9 @@ from dpscale.figures.comparison import comparison
 from dpscale.figures.differences import differences
 from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
 from dpscale.figures.loss import loss
+from dpscale.figures.references import published
 from dpscale.figures.scaling import efficiency, epoch_time, evaluation, speedup
+from dpscale.figures.snapshots import changes
 from dpscale.figures.usage import devices, startup, timeline, utilization
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ def is_monitored(experiment: ExperimentConfig) -> bool:
     return experiment.monitor_interval_s is not None
 
 
+def has_references(experiment: ExperimentConfig) -> bool:
+    return bool(experiment.references)
+
+
 def has_collectives(experiment: ExperimentConfig) -> bool:
     return bool(experiment.collectives.operations)
 
@@ -51,6 +57,12 @@ FIGURES: dict[str, FigureRow] = {
     "epoch_time": FigureRow(question="How long does an epoch take on N devices?", tables=("summary",), draw=epoch_time),
     "differences": FigureRow(
         question="Which way to train is faster, beyond noise?", tables=("summary", "comparisons"), draw=differences
+    ),
+    "published": FigureRow(
+        question="What is measured here, and what have others published?",
+        tables=("summary", "published"),
+        draw=published,
+        is_for=has_references,
     ),
     "loss": FigureRow(question="Does it learn the same?", tables=("summary", "losses"), draw=loss),
     "evaluation": FigureRow(question="How fast is the test set evaluated?", tables=("summary",), draw=evaluation),
@@ -90,12 +102,18 @@ FIGURES: dict[str, FigureRow] = {
         is_for=has_collectives,
     ),
 }
+# of two result sets and of no experiment: compare.py draws it
+OF_TWO_SETS: dict[str, FigureRow] = {
+    "changes": FigureRow(
+        question="What became faster or slower, beyond noise?", tables=("changes", "environment_changes"), draw=changes
+    ),
+}
 
 
 def render(
     name: str, tables: Tables, settings: FigureConfig, formats: Sequence[str] = FORMATS, source: str | None = None
 ) -> dict[str, bytes]:
-    """Format -> the file of the figure of that name in FIGURES: the same bytes for the same tables.
+    """Format -> the file of the figure of that name: the same bytes for the same tables.
 
     Args:
         source: kept in the file, for those who ask what it was made from.
@@ -114,10 +132,10 @@ def render(
 
 
 def make_figure(name: str, tables: Tables, settings: FigureConfig) -> Figure:
-    """The figure of that name in FIGURES, in the style that is set."""
+    """The figure of that name, in the style that is set."""
     from matplotlib.figure import Figure
 
-    row = FIGURES[name]
+    row = (FIGURES | OF_TWO_SETS)[name]
     size = (settings.width_mm / MM_PER_INCH, 0.58 * settings.width_mm / MM_PER_INCH)
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(row.question, fontsize=settings.font_size_pt + 2, fontweight="bold")

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
 from dpscale.record import Record
+from dpscale.references import Published
 from dpscale.tables.causes import causes_of_cells, stragglers
 from dpscale.tables.comparisons import compare
 from dpscale.tables.invariants import refuse_contradictions
 from dpscale.tables.monitor import Samples, monitor, startup, timeline
-from dpscale.tables.schema import TABLES, TEXTS, Measured, frame
+from dpscale.tables.references import references
+from dpscale.tables.schema import OF_TWO_SETS, TABLES, TEXTS, Measured, frame
 from dpscale.tables.summary import summarize
 from dpscale.tables.trials import evaluations, losses, records, timings_of
 
@@ -26,7 +28,7 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     """A table as it was written. Texts stay texts, even a strategy called `nan`; only an empty cell is a missing value."""
     import pandas as pd
 
-    kinds: dict[Any, type] = {column: str for column in TABLES[name] if column in TEXTS}
+    kinds: dict[Any, type] = {column: str for column in (TABLES | OF_TWO_SETS)[name] if column in TEXTS}
     return pd.read_csv(folder / f"{name}.csv", dtype=kinds, keep_default_na=False, na_values=[""])
 
 
@@ -35,6 +37,7 @@ def make_tables(
     mixed_nodes: bool = False,
     samples: Samples = MappingProxyType({}),
     digests: Mapping[str, str] = MappingProxyType({}),
+    published: Mapping[str, Sequence[Published]] = MappingProxyType({}),
 ) -> dict[str, pd.DataFrame]:
     """All tables of one experiment, by name.
 
@@ -42,6 +45,7 @@ def make_tables(
         mixed_nodes: let records of different classes of machine into one table.
         samples: of the monitor, by the trial's id; those that are not given are not there.
         digests: of the files that records were read from, by the trial's id.
+        published: numbers of others to lay over these, by the name of their set.
 
     Raises:
         UserError: a record is of another trial than planned, records come from different classes of machine, or a row
@@ -55,6 +59,7 @@ def make_tables(
     comparisons = compare(timings)
     summary = summarize(timings, comparisons)
     refuse_contradictions("summary", summary)
+    of_devices = frame("monitor", monitor(measured, samples))
     return {
         "timings": timings,
         "summary": summary,
@@ -63,10 +68,11 @@ def make_tables(
         "evaluations": frame("evaluations", evaluations(measured)),
         "causes": frame("causes", causes_of_cells(measured)),
         "stragglers": frame("stragglers", stragglers(measured)),
-        "monitor": frame("monitor", monitor(measured, samples)),
+        "monitor": of_devices,
         "timeline": frame("timeline", timeline(measured, samples)),
         "startup": frame("startup", startup(measured)),
         "records": frame("records", records(measured, digests)),
+        "published": references(published, [trial for trial, _, _ in measured], timings, of_devices),
     }
 
 

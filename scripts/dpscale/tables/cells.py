@@ -10,6 +10,7 @@ from dpscale import statistics
 if TYPE_CHECKING:
     import pandas as pd
 
+FASTER, SLOWER, NO_DIFFERENCE, TOO_FEW = "faster", "slower", "no difference shown", "too few repeats"  # verdicts
 CELL_KEY = ["strategy", "launcher", "nodes", "devices_per_node"]
 
 
@@ -49,3 +50,41 @@ class Speed:
     def over(self, other: Speed) -> statistics.Estimate:
         """Ratio of throughputs. Medians are of times, as that is what was measured."""
         return statistics.ratio(other.epoch_times_s, self.epoch_times_s).times(self.samples / other.samples)
+
+
+@dataclass(frozen=True)
+class Versus:
+    """One cell against another: how much faster it is, and whether that may be chance."""
+
+    ratio: statistics.Estimate  # of throughputs
+    test: statistics.RankTest
+    fewest_repeats: int  # of the two
+
+    @classmethod
+    def of(cls, mine: Speed, other: Speed) -> Versus:
+        fewest = min(len(mine.epoch_times_s), len(other.epoch_times_s))
+        return cls(mine.over(other), statistics.rank_test(mine.throughputs, other.throughputs), fewest)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return {
+            "throughput_ratio": self.ratio.value,
+            "throughput_ratio_low": self.ratio.low,
+            "throughput_ratio_high": self.ratio.high,
+            "spread": self.ratio.spread,
+            "cliffs_delta": self.test.cliffs_delta,
+            "p_value": self.test.p_value,
+        }
+
+    def verdict(self, p_value: float, needed: int) -> str:
+        """faster or slower, if it is shown; too few repeats, if it could not be.
+
+        Args:
+            p_value: adjusted, where there are several such pairs.
+            needed: repeats of each from which on a difference can be shown.
+        """
+        if self.fewest_repeats < needed:
+            return f"{TOO_FEW}: it takes {needed} of each"
+        if not statistics.differs(self.ratio, p_value):
+            return NO_DIFFERENCE
+        return FASTER if self.ratio.value > 1 else SLOWER

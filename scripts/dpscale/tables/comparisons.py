@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
-from dpscale.tables.cells import Speed, cells_of, measured
+from dpscale.tables.cells import FASTER, SLOWER, Speed, Versus, cells_of, measured
 from dpscale.tables.placebo import DIFFERS
 from dpscale.tables.schema import frame
 from dpscale.trial import PLACEBO
@@ -25,7 +25,6 @@ class Cell:
     """A measured cell."""
 
     facts: dict[Any, Any]  # its first row, by column
-    repeats: int
     speed: Speed
 
 
@@ -34,19 +33,21 @@ def compare(timings: pd.DataFrame) -> pd.DataFrame:
 
     A pair's p-value is adjusted by Holm's method over all pairs; the placebo's stands alone, as no strategy is at stake.
     """
-    cells = [
-        Cell(rows.iloc[0].to_dict(), len(rows), Speed.of(rows))
-        for rows in map(measured, cells_of(timings))
-        if len(rows)
-    ]
-    rows = [_compared(mine, other) for mine, other in _pairs(cells)]
-    tested = [row for row in rows if row["strategy"] != PLACEBO]
-    for row, p_value in zip(tested, statistics.holm([row["p_value"] for row in tested]), strict=True):
-        row["p_value_holm"] = p_value
+    cells = [Cell(rows.iloc[0].to_dict(), Speed.of(rows)) for rows in map(measured, cells_of(timings)) if len(rows)]
+    pairs = [(mine, other, Versus.of(mine.speed, other.speed)) for mine, other in _pairs(cells)]
+    tested = [versus for mine, _, versus in pairs if mine.facts["strategy"] != PLACEBO]
+    adjusted = iter(statistics.holm([versus.test.p_value for versus in tested]))
     needed = statistics.repeats_needed(max(1, len(tested)))
-    for row in rows:
-        row |= _verdict(row, statistics.repeats_needed(1) if row["strategy"] == PLACEBO else needed)
-    return frame("comparisons", [{name: value for name, value in row.items() if name != "ratio"} for row in rows])
+    rows = []
+    for mine, other, versus in pairs:
+        row = _facts(mine, other) | versus.columns
+        if mine.facts["strategy"] == PLACEBO:
+            rows.append(row | _verdict_on_placebo(versus))
+            continue
+        p_value = next(adjusted)
+        verdict = versus.verdict(p_value, needed)
+        rows.append(row | {"verdict": verdict, "p_value_holm": p_value, "repeats_needed": needed})
+    return frame("comparisons", rows)
 
 
 def _pairs(cells: list[Cell]) -> Iterator[tuple[Cell, Cell]]:
@@ -61,22 +62,13 @@ def _pairs(cells: list[Cell]) -> Iterator[tuple[Cell, Cell]]:
                 yield later, earlier
 
 
-def _compared(mine: Cell, other: Cell) -> dict[str, Any]:
-    ratio = mine.speed.over(other.speed)
-    test = statistics.rank_test(mine.speed.throughputs, other.speed.throughputs)
+def _facts(mine: Cell, other: Cell) -> dict[str, Any]:
     return {
         **{name: mine.facts[name] for name in PLACE},
         "strategy": mine.facts["strategy"],
         "other": other.facts["strategy"],
-        "repeats": mine.repeats,
-        "other_repeats": other.repeats,
-        "ratio": ratio,
-        "throughput_ratio": ratio.value,
-        "throughput_ratio_low": ratio.low,
-        "throughput_ratio_high": ratio.high,
-        "spread": ratio.spread,
-        "cliffs_delta": test.cliffs_delta,
-        "p_value": test.p_value,
+        "repeats": len(mine.speed.epoch_times_s),
+        "other_repeats": len(other.speed.epoch_times_s),
         "differs_in": ", ".join(
             f"{name}: {mine.facts[name]}, there {other.facts[name]}" for name in _different(mine, other)
         ),
@@ -88,14 +80,7 @@ def _different(one: Cell, two: Cell) -> list[str]:
     return [name for name in MAY_DIFFER if one.facts[name] != two.facts[name]]
 
 
-def _verdict(row: dict[str, Any], needed: int) -> dict[str, Any]:
-    if min(row["repeats"], row["other_repeats"]) < needed:
-        return {"verdict": f"too few repeats: it takes {needed} of each", "repeats_needed": needed}
-    ratio: statistics.Estimate = row["ratio"]
-    if not statistics.differs(ratio, row.get("p_value_holm", row["p_value"])):
-        verdict = "no difference shown"
-    elif row["strategy"] == PLACEBO:
-        verdict = DIFFERS
-    else:
-        verdict = "faster" if ratio.value > 1 else "slower"
-    return {"verdict": verdict, "repeats_needed": needed}
+def _verdict_on_placebo(versus: Versus) -> dict[str, Any]:
+    needed = statistics.repeats_needed(1)
+    verdict = versus.verdict(versus.test.p_value, needed)
+    return {"verdict": DIFFERS if verdict in (FASTER, SLOWER) else verdict, "repeats_needed": needed}

@@ -295,6 +295,65 @@ STRAGGLERS = {
     ),
     "spread": CAUSES_OF_CELLS["spread"],
 }
+PUBLISHED = {
+    "experiment": IDENTITY["experiment"],
+    "reference_set": "which of the experiment's `references` the number belongs to",
+    "whose": "published: somebody else's, on a machine of theirs; ours: measured by this experiment",
+    "source": "where a published number stands; of ours the cell",
+    "system": "whose machine",
+    "device_model": "its devices, as the source names them; of ours cpu or cuda",
+    "model": "model and data, as the source names them",
+    "strategy": "as the source names it; of ours the variant's name",
+    "precision": "as the source names it; of ours as asked for",
+    "batch_size_per_device": "samples per device and step; empty where the source does not say",
+    "nodes": IDENTITY["nodes"],
+    "devices": "number of devices in all",
+    "quantity": "what the number is, in our words; epoch_with_evaluation_s where a source's epoch holds both",
+    "published_as": "the metric's name in workflow/references; empty for ours",
+    "value": "the number; of ours the median over repeats",
+    "value_low": "lower end of value; published ones have none",
+    "value_high": "upper end of value; published ones have none",
+    "spread": "what low and high are: a 95 % interval from 6 repeats on, else the range",
+    "unit": "of value",
+    "reference_cell": "what speedup_vs_reference is over: the set's reference, of the same source, or ours that is the same",
+    "speedup_vs_reference": "how many times as many samples per second as the reference cell, whatever else differs",
+    "speedup_vs_reference_low": "lower end of speedup_vs_reference",
+    "speedup_vs_reference_high": "upper end of speedup_vs_reference",
+    "differs_in": "in what it differs from the reference cell beside its speed",
+    "measured_cell": "ours that is the same strategy on as many devices in the same precision; empty without one that was measured",
+    "measured_over_published": "our value over the published one",
+    "measured_over_published_low": "lower end of measured_over_published",
+    "measured_over_published_high": "upper end of measured_over_published",
+    "measured_differs_in": "in what ours differs from the published one beside the machine",
+    "status": STATUS["status"],
+    "reason": STATUS["reason"],
+    "note": "what workflow/references says of the number",
+}
+CHANGES = {
+    **{name: IDENTITY[name] for name in ("experiment", "strategy", "launcher", "nodes", "devices_per_node", "devices")},
+    "verdict": "what the cell is after, against before: faster, slower, no difference shown, too few repeats; or why the two "
+    "are not compared",
+    "epoch_time_before_s": "median over repeats of the training time of one epoch, before, in s",
+    "epoch_time_after_s": "the same after",
+    "throughput_ratio": "throughput after over throughput before: below 1 it became slower",
+    "throughput_ratio_low": "lower end of throughput_ratio",
+    "throughput_ratio_high": "upper end of throughput_ratio",
+    "spread": COMPARISONS["spread"],
+    "cliffs_delta": "share of the pairs of launches in which the one after is faster, less the share in which it is slower",
+    "p_value": COMPARISONS["p_value"],
+    "p_value_holm": "the same, adjusted by Holm's method for all cells that are compared",
+    "repeats_before": "launches that were measured before",
+    "repeats_after": "launches that were measured after",
+    "repeats_needed": "launches of each from which on a difference could be shown at all",
+    "differs_in": "settings of the cell that are not the same, so that it is not compared",
+}
+ENVIRONMENT_CHANGES = {
+    "fact": "what is not the same, as records name it; settings.NAME is a variable of the environment",
+    "before": "its value before; several where launches differ; empty where records don't have it",
+    "after": "its value after",
+    "of_the_class": "whether it is one of those that the records of one table must share",
+}
+OF_TWO_SETS = {"changes": CHANGES, "environment_changes": ENVIRONMENT_CHANGES}  # of no experiment: see compare.py
 TABLES = {
     "timings": TIMINGS,
     "summary": SUMMARY,
@@ -308,9 +367,18 @@ TABLES = {
     "startup": STARTUP,
     "records": RECORDS,
     "collectives": COLLECTIVES,
+    "published": PUBLISHED,
 }
 MADE_APART = {"collectives"}  # not from the records of trials
-WHOLE_NUMBERS = ("batch_size_per_device", "global_batch_size", "rank", "samples", "other_processes", "rounds")
+WHOLE_NUMBERS = (
+    "batch_size_per_device",
+    "global_batch_size",
+    "rank",
+    "samples",
+    "other_processes",
+    "rounds",
+    "repeats_needed",
+)
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
 TEXTS |= {"record", "record_sha256", "code_digest", "commit"}
@@ -318,14 +386,18 @@ TEXTS |= {"kind", "name", "affinity", "shares_cpus_with", "throttle_reasons"}
 TEXTS |= {"spread", "speedup_spread", "base_cell", "placebo_of", "other", "verdict", "differs_in"}
 TEXTS |= {"unexplained_because", "epoch_spread", "node_name"}
 TEXTS |= {"backend", "operation", "dtype"}
+TEXTS |= {"reference_set", "whose", "source", "system", "device_model", "model", "quantity", "published_as", "unit"}
+TEXTS |= {"reference_cell", "measured_cell", "measured_differs_in", "note"}
+TEXTS |= {"fact", "before", "after"}
 
 
 def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
     import pandas as pd
 
-    unknown = {name for row in rows for name in row} - TABLES[table].keys()
-    assert not unknown, f"columns {unknown} are not in TABLES[{table!r}]"
-    frame = pd.DataFrame(rows, columns=list(TABLES[table]))
+    columns = (TABLES | OF_TWO_SETS)[table]
+    unknown = {name for row in rows for name in row} - columns.keys()
+    assert not unknown, f"columns {unknown} are not those of the table {table!r}"
+    frame = pd.DataFrame(rows, columns=list(columns))
     found = {column: "Int64" for column in WHOLE_NUMBERS if column in frame}
     return frame.astype(found)  # whole numbers, also beside empty ones
 

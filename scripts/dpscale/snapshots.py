@@ -1,0 +1,183 @@
+"""Result sets that are kept under a name: records, tables, configuration and checksums.
+
+The raw times of every step, and tables with a row for each, stay behind, so that a snapshot is small. It is a folder that
+`sha256sum -c SHA256SUMS` can check:
+
+    <name>/SHA256SUMS
+    <name>/config/<place>-<file>                   what was asked for, in the order in which they go over each other
+    <name>/results/<experiment>/tables/<table>.csv
+    <name>/results/<experiment>/trials/.../record.json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpscale.errors import UserError, suggest
+from dpscale.record import write_atomically
+from dpscale.tables import read_table
+from dpscale.tables.cells import measured
+from dpscale.tables.changes import KEY, Key, Occasion
+from dpscale.trial import Trial
+from dpscale.workloads.prepared import sha256_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FOLDER = "snapshots"  # of all, in the folder that things are started in
+CHECKSUMS = "SHA256SUMS"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+LEFT_BEHIND = {"losses", "timeline"}  # a row for each step or sample
+# what decides no measurement: which repeat it is, and limits
+NO_SETTINGS = {"repeat", "seed"} | {field.name for field in dataclasses.fields(Trial) if not field.compare}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a list of snapshots says of one."""
+
+    name: str
+    experiments: list[str]
+    launches: int
+    measured_until: str
+    size_MB: float
+
+
+def keep(name: str, results: Path, config: Sequence[Path], snapshots: Path) -> Path:
+    """Keep what is in a results folder; the snapshot appears whole or not at all.
+
+    Raises:
+        UserError: no good name, or one that is taken; nothing is measured, or tables are not of the records beside them.
+    """
+    if re.fullmatch(NAME, name) is None:
+        raise UserError(f"{name!r} is no name of a snapshot; take letters, digits, '.', '_' and '-', the first no sign")
+    folder = snapshots / name
+    if folder.exists():
+        raise UserError(f"{folder} exists, and no snapshot is overwritten; choose another name, or delete that folder")
+    files = list(_files(results))
+    draft = snapshots / f".{name}.partial"
+    shutil.rmtree(draft, ignore_errors=True)
+    for place, path in enumerate(config, start=1):
+        _copy(path, draft / "config" / f"{place}-{path.name}")
+    for path in files:
+        _copy(path, draft / "results" / path.relative_to(results))
+    sums = [f"{sha256_of(path)}  {path.relative_to(draft)}\n" for path in sorted(draft.rglob("*")) if path.is_file()]
+    write_atomically(draft / CHECKSUMS, "".join(sums).encode())
+    draft.rename(folder)
+    return folder
+
+
+def _copy(path: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, to)
+
+
+def _files(results: Path) -> Iterator[Path]:
+    """All of a results folder that a snapshot keeps."""
+    for tables in _folders_of_tables(results):
+        yield from (path for path in sorted(tables.glob("*.csv")) if path.stem not in LEFT_BEHIND)
+        for row in _measured_records(tables).itertuples():
+            path = results / str(row.record)
+            if not path.is_file() or sha256_of(path) != row.record_sha256:
+                raise UserError(f"{path}: missing, or newer than the tables; run snakemake first")
+            yield path
+
+
+def _folders_of_tables(results: Path) -> list[Path]:
+    found = [
+        path.parent for path in sorted(results.glob("*/tables/timings.csv")) if path.with_name("records.csv").exists()
+    ]
+    if not any(len(_measured_records(tables)) for tables in found):
+        raise UserError(f"{results}: no experiment with measured trials and their tables; run snakemake first")
+    return found
+
+
+def _measured_records(tables: Path) -> pd.DataFrame:
+    records = read_table(tables, "records")
+    return records[records.status == "ok"]
+
+
+def kept(snapshots: Path) -> list[Kept]:
+    """All snapshots, by name."""
+    found = []
+    for sums in sorted(snapshots.glob(f"*/{CHECKSUMS}")):
+        good = measured(_timings(sums.parent / "results"))
+        size = sum(path.stat().st_size for path in sums.parent.rglob("*") if path.is_file())
+        experiments = list(dict.fromkeys(good.experiment))
+        found.append(Kept(sums.parent.name, experiments, len(good), str(good.ended_at.max()), size / 1e6))
+    return found
+
+
+def find(name: str, snapshots: Path) -> Path:
+    """The results of a snapshot, held to its checksums; or a folder of results that is named with a slash.
+
+    Raises:
+        UserError: there is none of that name, or it is not whole.
+    """
+    if "/" in name:
+        return Path(name)
+    folder = snapshots / name
+    if re.fullmatch(NAME, name) is None or not (folder / CHECKSUMS).is_file():
+        there = [sums.parent.name for sums in sorted(snapshots.glob(f"*/{CHECKSUMS}"))]
+        others = suggest(name, there) if there else "keep one by: make snapshot NAME=before"
+        raise UserError(
+            f"{name!r}: no snapshot in {snapshots}, and a folder of results is named as ./results; {others}"
+        )
+    for line in (folder / CHECKSUMS).read_text().splitlines():
+        digest, _, path = line.partition("  ")
+        if not (folder / path).is_file() or sha256_of(folder / path) != digest:
+            raise UserError(
+                f"{folder / path}: missing, or not what it was when the snapshot was made; take another one"
+            )
+    return folder / "results"
+
+
+def read(results: Path) -> Occasion:
+    """What was measured, from tables and records.
+
+    Raises:
+        UserError: nothing was, or a record can't be read.
+    """
+    settings: dict[Key, dict[str, Any]] = {}
+    environments = []
+    for tables in _folders_of_tables(results):
+        for row in _measured_records(tables).itertuples():
+            record = _json(results / str(row.record))
+            key = tuple(getattr(row, name) for name in KEY)
+            settings.setdefault(
+                key, {name: value for name, value in record["trial"].items() if name not in NO_SETTINGS}
+            )
+            environments += [record["environment"], *record["nodes"], _code(record)]
+    return Occasion(_timings(results), settings, environments)
+
+
+def _code(record: dict[str, Any]) -> dict[str, Any]:
+    """The digest of all code that a trial ran, as a fact: that of the environment is of the measuring code alone."""
+    trial = record["trial"]
+    return {"code": {f"{trial['base']} of {trial['model']} by {trial['launcher']}": record["launch"].get("code")}}
+
+
+def _json(record: Path) -> dict[str, Any]:
+    """Of a record of any format: the steps beside it, which Record.read asks for, are left behind."""
+    try:
+        data = json.loads(record.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{record}: not a whole record ({error})") from None
+    if absent := {"trial", "environment", "nodes", "launch"} - data.keys():
+        raise UserError(
+            f"{record}: format {data.get('format_version')} has no {', '.join(sorted(absent))}; measure it again"
+        )
+    return data
+
+
+def _timings(results: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat([read_table(tables, "timings") for tables in _folders_of_tables(results)], ignore_index=True)
