@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dpscale.attempt import write_failure
-from dpscale.collectives.exchanges import exchange_of
+from dpscale.collectives.exchanges import Exchange, exchange_of
 from dpscale.collectives.operations import ITEM_BYTES, count_of
 from dpscale.collectives.run import TIMES, Point, Result, Run, write_times, write_unavailable
 from dpscale.collectives.timing import Timed, copy_GB_per_s, time_exchange
+from dpscale.emulation.link import Link
+from dpscale.emulation.network import Network
 from dpscale.environment import describe_machine
 from dpscale.ranks import be_rank
 from dpscale.world import World, process_group, unmet_need
@@ -34,7 +36,8 @@ class Measured:
 def measure(run: Run, out: Path, world: World) -> None:
     """Time all that the run asks for, and let rank 0 write the draft of the result."""
     copy = copy_GB_per_s(world)
-    mine = [point for operation in run.operations for point in points_of(operation, run, world)]
+    link = None if run.network is None else Link(Network.read(Path(run.network)), world)
+    mine = [point for operation in run.operations for point in points_of(operation, run, world, link)]
     machine = describe_machine(run.device) if world.local_rank == 0 else None
     gathered = world.gather((mine, copy, machine))
     if gathered is None:
@@ -53,7 +56,7 @@ def measure(run: Run, out: Path, world: World) -> None:
     ).write(out)
 
 
-def points_of(operation: str, run: Run, world: World) -> Iterator[Measured]:
+def points_of(operation: str, run: Run, world: World, link: Link | None) -> Iterator[Measured]:
     """Every dtype and size of one operation."""
     for dtype in run.dtypes:
         reason = cannot(operation, dtype, world)
@@ -62,12 +65,20 @@ def points_of(operation: str, run: Run, world: World) -> Iterator[Measured]:
             size_bytes = count_of(operation, size, dtype, world.size) * ITEM_BYTES[dtype]
             point = Measured(operation=operation, dtype=dtype, size_bytes=size_bytes or size)
             if reason is None and size_bytes > 0:
-                exchange = exchange_of(operation, size_bytes, dtype, world)
+                exchange = over(link, exchange_of(operation, size_bytes, dtype, world))
                 timed = time_exchange(exchange, world, run.blocks, run.seconds_per_size)
                 yield Measured(operation=operation, dtype=dtype, size_bytes=size_bytes, timed=timed)
             else:
                 too_small = f"{size} bytes of {dtype} have no part for each of {world.size} ranks"
                 yield Measured(**{**vars(point), "reason": reason or too_small})
+
+
+def over(link: Link | None, exchange: Exchange) -> Exchange:
+    """The same all-reduce over an emulated link, if there is one."""
+    buffer = exchange.result
+    if link is None or buffer is None:
+        return exchange
+    return replace(exchange, call=lambda: link.all_reduce(buffer).wait())
 
 
 def cannot(operation: str, dtype: str, world: World) -> str | None:

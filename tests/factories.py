@@ -6,6 +6,7 @@ import copy
 import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from dpscale.stamps import CONTROLS, PLAIN, Block, Explained, Stamps, Use
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
 
+NETWORKS = Path(__file__).parents[1] / "workflow/networks"
+NEEDED_OPTIONS = {"emulated_ddp": {"network": str(NETWORKS / "ten_gigabit_ethernet.yaml")}}  # rows can't do without
 MACHINE = {
     "host": "laptop",
     "node": "laptop",

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pyarrow
+from factories import NEEDED_OPTIONS
 
 from dpscale.attempt import free_port
 from dpscale.launchers import LAUNCHERS
@@ -40,7 +41,7 @@ def small_trial(strategy: str = "ddp", devices: int = 2, **changes: object) -> T
         "experiment": "test",
         "strategy": strategy,
         "base": strategy,
-        "options": {},
+        "options": NEEDED_OPTIONS.get(strategy, {}),
         "launcher": "spawn",
         "nodes": 1,
         "devices_per_node": devices,

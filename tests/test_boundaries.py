@@ -148,6 +148,7 @@ def test_what_is_pure_has_no_use_for_torch_pandas_or_plots_at_all(name):
 CLOCKS = {"perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns", "process_time", "now"}
 READS_A_CLOCK = {
     "dpscale.measure": "the only clock of a training step",
+    "dpscale.emulation.clock": "lets the time pass that an emulated device or network takes",
     "dpscale.sampling": "stamps the monitor's samples, in a process beside the ranks",
     "dpscale.attempt": "orders the failures of several ranks",
     "dpscale.history": "when an attempt at a trial began and ended",
@@ -178,6 +179,21 @@ def test_a_step_runs_through_no_other_clock_than_measures():
 
 def test_no_strategy_knows_a_clock():
     assert not [name for name in strategy_modules() if touches(name, "time") or "dpscale.measure" in ours(name)]
+
+
+# What is emulated
+
+EMULATE = {"dpscale.strategies.emulated_ddp", "dpscale.workloads.models.emulated", "time_collectives"}
+
+
+def test_nothing_but_ranks_emulates_so_that_a_prediction_sees_measurements_alone():
+    users = {name for name in MODULES if any(other.startswith("dpscale.emulation") for other in ours(name))}
+    assert {name for name in users if not name.startswith("dpscale.emulation.")} == EMULATE
+
+
+def test_only_ranks_open_the_file_of_an_emulated_network():
+    readers = {name for name in MODULES if "dpscale.emulation.network" in ours(name)}
+    assert readers == {"dpscale.emulation.link", *EMULATE} - {"dpscale.workloads.models.emulated"}
 
 
 # Who may know whom

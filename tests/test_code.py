@@ -117,7 +117,10 @@ def test_a_strategys_module_changes_the_digest_of_its_own_trials(checkout, strat
     )
     changed = {key[0] for key, value in all_digests().items() if value != before[key]}
     ring_and_server = {"ring", "parameter_server"}  # in one module
-    groups = {"ddp": {"ddp", "independent", "local_sgd", "zero"}, **dict.fromkeys(ring_and_server, ring_and_server)}
+    groups = {
+        "ddp": {"ddp", "independent", "local_sgd", "zero", "emulated_ddp"},
+        **dict.fromkeys(ring_and_server, ring_and_server),
+    }
     assert changed == groups.get(strategy, {strategy})
 
 

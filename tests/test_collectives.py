@@ -21,7 +21,7 @@ from dpscale.collectives import timing
 from dpscale.collectives.exchanges import Exchange, WrongValues, exchange_of
 from dpscale.collectives.operations import ITEM_BYTES, OPERATIONS, algbw_GB_per_s, busbw_GB_per_s, count_of
 from dpscale.collectives.planning import plan_collectives
-from dpscale.collectives.run import FILE, TIMES, Point, Result, Run, write_times
+from dpscale.collectives.run import FILE, TIMES, Point, Result, Run, read_times, write_times
 from dpscale.config import FigureConfig, load_config
 from dpscale.errors import ConfigError, UserError
 from dpscale.figures import make_figure
@@ -539,3 +539,43 @@ def test_without_collectives_the_table_is_empty_and_nothing_is_timed(checkout: C
 def test_raising_a_time_limit_times_nothing_again():
     assert replace(a_run(), timeout_s=1.0) == a_run()
     assert not [argument for argument in a_run().deciding_args() if "timeout" in argument]
+
+
+# Over an emulated network
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"operations": "all"}, r"broadcast, .* can't be emulated; set operations: \[all_reduce\]"),
+        ({"operations": ["all_reduce"], "network": ""}, "network = ''"),
+    ],
+)
+def test_an_emulated_network_has_times_of_all_reduces_alone(changes: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        planned(**{"network": "slow.yaml"} | changes)
+
+
+def test_links_between_gpus_are_not_emulated():
+    collectives = {"operations": ["all_reduce"], "network": "slow.yaml"}
+    with pytest.raises(ConfigError, match="use device: cpu"):
+        plan_collectives(load_config(a_config(device="cuda", collectives=collectives)))
+
+
+def test_all_reduces_over_an_emulated_network_take_its_time_and_are_checked_as_ever(tmp_path: Path):
+    network = tmp_path / "slow.yaml"
+    network.write_text(
+        "{intra_latency_s: 0.01, inter_latency_s: 0, intra_bandwidth_GB_per_s: 0.001, inter_bandwidth_GB_per_s: 1}"
+    )
+    run = a_run(network=str(network), dtypes=["float32", "int64"])
+    done = launched(run, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    result = Result.read(tmp_path / "run" / FILE)
+    assert all(point.checked >= 2 * point.blocks for point in result.points)
+    times = read_times(tmp_path / "run" / FILE)
+    assert times.groupby(["dtype", "size_bytes"]).ngroups == 4
+    for (_, size_bytes), rows in times.groupby(["dtype", "size_bytes"]):
+        expected_s = 2 * 0.01 + size_bytes / 1e6  # two steps; of two ranks each sends as much as there is
+        assert (rows.time_s / rows.calls).min() >= expected_s
+        assert (rows.time_s / rows.calls).min() <= expected_s * 1.15 + 0.005
+    assert set(make_table([(run, result, times)]).warnings) == {f"emulated network: {network}"}

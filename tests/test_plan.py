@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from factories import a_config, changed
+from factories import NEEDED_OPTIONS, a_config, changed
 from test_config import LEVELS
 
 from dpscale.collectives.settings import CollectivesConfig
@@ -169,7 +169,8 @@ def test_a_variant_carries_a_name_options_and_overrides_of_its_own():
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_row_can_be_planned(strategy):
     launchers = list(STRATEGIES[strategy].launchers or ["spawn"])
-    assert planned(strategies={strategy: None}, launchers=launchers, topologies=["1x1", "1x2", "2x2"])
+    variant = NEEDED_OPTIONS.get(strategy)
+    assert planned(strategies={strategy: variant}, launchers=launchers, topologies=["1x1", "1x2", "2x2"])
 
 
 def test_a_run_takes_at_most_every_trials_devices_for_its_time_limit():

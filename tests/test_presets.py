@@ -24,8 +24,14 @@ from dpscale.workloads.datasets.settings import DatasetConfig
 
 FOLDER = ROOT / "workflow/experiments"
 PRESETS = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+TWO_NODES = {path.stem: path for path in sorted(FOLDER.glob("two_nodes/*.yaml"))}
 REDUCED = {path.stem: path for path in sorted(FOLDER.glob("reduced/*.yaml"))}
-HAVE_NONE = {"every_strategy", "every_collective"}  # they take minutes on two cores as they are
+HAVE_NONE = {  # they take minutes on two cores as they are
+    "every_strategy",
+    "every_collective",
+    "emulated_compute_bound",
+    "emulated_communication_bound",
+}
 
 
 def configuration(*files: Path) -> dict:
@@ -74,6 +80,18 @@ def test_a_reduced_form_overwrites_no_results_and_no_data_of_the_whole(name: str
     assert reduced.results_dir != whole.results_dir
     dataset = reduced.experiments[name].workload.dataset
     assert reduced.data_dir != whole.data_dir or reduced.datasets.get(dataset) == whole.datasets.get(dataset)
+
+
+@pytest.mark.parametrize("name", TWO_NODES)
+def test_a_form_of_two_nodes_is_the_preset_elsewhere_and_says_how_it_is_run(name: str) -> None:
+    whole, trials = planned(name, PRESETS[name]), planned(name, PRESETS[name], TWO_NODES[name])
+    assert {(trial.strategy, trial.devices) for trial in trials} == {(trial.strategy, trial.devices) for trial in whole}
+    assert {trial.nodes for trial in trials} == {1, 2}
+    assert (
+        load_config(configuration(PRESETS[name], TWO_NODES[name])).results_dir
+        != load_config(configuration()).results_dir
+    )
+    assert f" {name} --configfile {shown(PRESETS[name])} {shown(TWO_NODES[name])}\n" in PRESETS[name].read_text()
 
 
 def run(copy: Checkout, presets: list[Path], *arguments: str) -> Done:

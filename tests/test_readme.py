@@ -53,6 +53,7 @@ DRY_RUN = [
     "snakemake --cores 2 every_strategy --configfile workflow/experiments/every_strategy.yaml",
     "snakemake --cores 2 collectives --configfile workflow/experiments/every_collective.yaml",
     "snakemake --cores 2 why_it_stops --configfile workflow/experiments/why_it_stops.yaml",
+    "snakemake --cores 2 emulated_communication_bound --configfile workflow/experiments/emulated_communication_bound.yaml",
     "snakemake --cores 2 mnist_convnet_cpu --configfile workflow/experiments/mnist_convnet_cpu.yaml "
     "workflow/experiments/reduced/mnist_convnet_cpu.yaml",
     "snakemake --cores 2 --forcerun largest_batch",

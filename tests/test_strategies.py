@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from factories import NEEDED_OPTIONS
 from launching import SGD, Trained, measured, small_trial, starts_here, trained
 
 from dpscale import strategies
@@ -39,6 +40,11 @@ class Variant:
     def name(self) -> str:
         values = [f"{name}-{value}" for name, value in self.options.items()]
         return "-".join([self.base, *values, *([self.precision] if self.precision != "fp32" else [])])
+
+    @property
+    def all_options(self) -> dict[str, Any]:
+        """With those that the row can't do without."""
+        return {**NEEDED_OPTIONS.get(self.base, {}), **self.options}
 
 
 def launchers_of(base: str) -> list[str]:
@@ -82,7 +88,7 @@ def weights(done: Trained, rank: int = 0) -> np.ndarray:
 def trial_of(variant: Variant, **changes: Any) -> Trial:
     return small_trial(
         variant.base,
-        options=variant.options,
+        options=variant.all_options,
         precision=variant.precision,
         **{"batch_size_per_device": BATCH, **STEPS, **changes},
     )
@@ -198,7 +204,7 @@ def test_zero_and_fsdp_learn_what_ddp_learns_under_adam_too(data: Path, tmp_path
 def test_three_ranks_evaluate_every_test_sample_once(variant: Variant, data: Path, tmp_path: Path):
     """Of 103 samples in batches of 8, ranks have different numbers of batches: sharded ones must not wait for ever."""
     launcher = launchers_of(variant.base)[0]
-    trial = small_trial(variant.base, 3, collective_timeout_s=30.0, launcher=launcher, options=variant.options)
+    trial = small_trial(variant.base, 3, collective_timeout_s=30.0, launcher=launcher, options=variant.all_options)
     run = measured if STRATEGIES[variant.base].launchers else trained  # a row's own launcher cannot be done without
     evaluation = run(trial, data, tmp_path).record.timed_segments[0].evaluation
     assert evaluation.samples == 103

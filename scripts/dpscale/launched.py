@@ -21,6 +21,7 @@ Sizes = list[int]
 # type of a field -> how its text on a command line is read
 PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
+    str | None: str,
     int: int,
     int | None: int,
     float: float,

@@ -1,6 +1,7 @@
 rule time_collectives:
     input:
         script=ancient(f"{SCRIPTS}/launch_collectives.py"),
+        network=network_of_run,
     output:
         result=f"{RESULTS}/{RUN}/{collectives.FILE}",
         times=f"{RESULTS}/{RUN}/{collectives.TIMES}",

@@ -207,6 +207,13 @@ def data_of_trial():
     return by_trial({folder: manifest_of(trial.dataset) for folder, trial in TRIALS.items()})
 
 
+def network_of_trial():
+    """The file of a trial's emulated network, as an input, where it has one."""
+    return by_trial(
+        {folder: (trial.options["network"],) if "network" in trial.options else () for folder, trial in TRIALS.items()}
+    )
+
+
 def code_of_trial():
     """The digest of all code that a trial runs, as a param."""
     return by_trial({folder: trial_code(trial.base, trial.model, trial.launcher) for folder, trial in TRIALS.items()})

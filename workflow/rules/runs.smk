@@ -26,6 +26,12 @@ def run_asks_for(resource):
     return asked_for
 
 
+def network_of_run(wildcards):
+    """The file of a run's emulated network, as an input, where it has one."""
+    network = run_of(wildcards).network
+    return [] if network is None else [network]
+
+
 def runs_of(wildcards):
     """The runs of an experiment, as JSON."""
     return json.dumps([asdict(run) for run in COLLECTIVES[wildcards.experiment]])

@@ -10,6 +10,8 @@ from dpscale.errors import ConfigError, suggest
 from dpscale.launched import Topology
 from dpscale.launchers import LAUNCHERS
 
+EMULATED = ("all_reduce",)  # what an emulated network knows the time of
+
 
 def plan_collectives(config: Config, source: str = "config.yaml") -> dict[str, list[Run]]:
     """Experiment -> its runs; none where it times no collective.
@@ -45,6 +47,16 @@ def _problems(place: str, experiment: ExperimentConfig) -> Iterator[str]:
             f"{place}.operations: no launcher here reaches a topology of 2 devices or more, and collectives need that; "
             "give collectives.topologies, such as [1x2]"
         )
+    if settings.network is not None:
+        yield from _network_problems(place, experiment)
+
+
+def _network_problems(place: str, experiment: ExperimentConfig) -> Iterator[str]:
+    network = f"{place}.network = {experiment.collectives.network!r}"
+    if others := [name for name in experiment.collectives.operations if name not in EMULATED]:
+        yield f"{network}: {', '.join(others)} can't be emulated; set operations: [{', '.join(EMULATED)}]"
+    if experiment.device != "cpu":
+        yield f"{network}: links are emulated between processes that exchange on the CPU; use device: cpu"
 
 
 def _places(experiment: ExperimentConfig) -> Iterator[tuple[str, Topology]]:
@@ -74,6 +86,7 @@ def _runs(name: str, experiment: ExperimentConfig) -> Iterator[Run]:
             sizes=settings.sizes_bytes,
             blocks=settings.blocks,
             seconds_per_size=settings.seconds_per_size,
+            network=settings.network,
             timeout_s=experiment.timeout_s,
             collective_timeout_s=experiment.collective_timeout_s,
         )

@@ -33,6 +33,7 @@ class Run(Launched):
     sizes: Sizes  # in bytes, rising
     blocks: int  # the most that are timed of an operation, dtype and size; each gives one value
     seconds_per_size: float  # fewer blocks, where they would take longer
+    network: str | None = None  # file of an emulated one; None: the machine's own links
 
     @property
     def id(self) -> str:

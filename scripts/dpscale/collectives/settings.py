@@ -60,6 +60,10 @@ class CollectivesConfig(Strict):
     topologies: Listed | None = Field(
         None, description="nodes x devices_per_node; null = those of the experiment that have 2 devices or more"
     )
+    network: Annotated[str, Field(min_length=1)] | None = Field(
+        None,
+        description="file of an emulated network, from the folder that snakemake runs in; null = the machine's own links",
+    )
     blocks: Count = Field(
         100, le=100_000, description="most values of each size; each is the time of a block of calls over their number"
     )

@@ -10,6 +10,7 @@ from dpscale.strategies import (
     data_parallel,
     ddp,
     deepspeed,
+    emulated_ddp,
     fsdp,
     horovod,
     independent,
@@ -33,4 +34,5 @@ STRATEGIES: dict[str, Strategy] = {
     "horovod": horovod.ROW,
     "apex": apex.ROW,
     "independent": independent.ROW,
+    "emulated_ddp": emulated_ddp.ROW,
 }

@@ -142,18 +142,23 @@ def _powersgd_in_turn(state, bucket):  # type: ignore[no-untyped-def]  # DDP che
     return exchanged
 
 
-def _refuses(options: Options, asked: Asked) -> str | None:
-    tuned = {"powersgd_rank", "powersgd_start_step"} & options.model_fields_set
-    if tuned and options.comm_hook != "powersgd":
-        return f"{', '.join(sorted(tuned))}: only comm_hook: powersgd has it; set that or remove it"
-    if options.comm_hook == "powersgd" and asked.compile:
-        return "comm_hook = 'powersgd': compiling takes a step that it would count; set compile: false in this variant"
+def cannot_explain(options: DDPOptions, asked: Asked) -> str | None:
+    """Why a training with these options can't be explained, where that is asked for; or None."""
     if options.find_unused_parameters and asked.explain:
         return (
             "find_unused_parameters = True: DDP then exchanges which were used, in a control that must exchange nothing "
             "too; set explain: false in this variant"
         )
     return None
+
+
+def _refuses(options: Options, asked: Asked) -> str | None:
+    tuned = {"powersgd_rank", "powersgd_start_step"} & options.model_fields_set
+    if tuned and options.comm_hook != "powersgd":
+        return f"{', '.join(sorted(tuned))}: only comm_hook: powersgd has it; set that or remove it"
+    if options.comm_hook == "powersgd" and asked.compile:
+        return "comm_hook = 'powersgd': compiling takes a step that it would count; set compile: false in this variant"
+    return cannot_explain(options, asked)
 
 
 ROW = Strategy(

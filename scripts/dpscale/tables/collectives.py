@@ -93,6 +93,8 @@ def _p99(values: list[float]) -> float | None:
 
 
 def _warnings(result: Result) -> Iterator[str]:
+    if result.run.network is not None:
+        yield f"emulated network: {result.run.network}"
     if result.oversubscribed:
         run = result.run
         yield (

@@ -1,6 +1,6 @@
 """MODELS: the one table. A model is a module with a ROW beside this file, named here."""
 
-from dpscale.workloads.models import convnet, gpt, mlp, torchvision_classifier, torchvision_resnet
+from dpscale.workloads.models import convnet, emulated, gpt, mlp, torchvision_classifier, torchvision_resnet
 from dpscale.workloads.models.base import Model
 
 MODELS: dict[str, Model] = {
@@ -12,4 +12,5 @@ MODELS: dict[str, Model] = {
     "resnet101": torchvision_resnet.RESNET101,
     "torchvision": torchvision_classifier.ROW,
     "gpt": gpt.ROW,
+    "emulated": emulated.ROW,
 }
