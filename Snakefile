@@ -26,6 +26,7 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/largest.smk"
 include: "workflow/rules/trials.smk"
 include: "workflow/rules/collectives.smk"
+include: "workflow/rules/predict.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/targets.smk"
 

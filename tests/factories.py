@@ -360,7 +360,7 @@ def an_explained(*, ranks: int = 2, rounds: int = 1, **controls: AStep | list[AS
             for rank, step in enumerate(given if isinstance(given, list) else [given] * ranks):
                 stamps = some_stamps(step, buckets=control != PLAIN)
                 blocks.append(Block(round=number, control=control, rank=rank, stamps=stamps))
-    return Explained(broadcasts_buffers=False, blocks=blocks)
+    return Explained(broadcasts_buffers=False, bucket_bytes=[2**20, 3 * 2**20], blocks=blocks)
 
 
 def explained_record(

@@ -117,11 +117,17 @@ WITHOUT_TORCH = [
     "collectives.settings",
     "collectives.planning",
     "collectives.run",
+    "forecasts",
+    "ledger",
+    "calibration_file",
+    "measured_parts",
 ]
 READ_BY_SNAKEMAKE = [f"dpscale.{name}" for name in WITHOUT_TORCH] + sorted(
     name
     for name in MODULES
-    if name.startswith(("dpscale.strategies", "dpscale.workloads.models", "dpscale.workloads.datasets"))
+    if name.startswith(
+        ("dpscale.strategies", "dpscale.workloads.models", "dpscale.workloads.datasets", "dpscale.scaling_model")
+    )
 )
 
 
@@ -150,6 +156,7 @@ READS_A_CLOCK = {
     "dpscale.launching": "stamps the lines of a launch's log",
     "launch": "says when the launch began and ended",
     "launch_collectives": "says when the launch began and ended",
+    "predict": "says when a prediction was made",
 }
 
 
@@ -199,6 +206,12 @@ def test_no_strategy_knows_a_clock():
         ("survey", {"strategies", "training", "record", "metrics", "collectives"}),
         ("collectives", {"strategies", "training", "metrics", "statistics", "tables", "figures"}),
         ("code", {"config", "plan", "trial", "record", "strategies", "workloads"}),
+        (
+            "scaling_model",
+            {"config", "plan", "trial", "record", "metrics", "tables", "figures", "strategies", "workloads"},
+        ),
+        ("forecasts", {"metrics", "tables", "figures", "world"}),
+        ("measured_parts", {"tables", "figures", "plan", "config", "strategies"}),
     ],
 )
 def test_a_module_knows_only_what_it_needs(name, must_not_know):
@@ -212,6 +225,24 @@ def test_workloads_know_no_strategy_and_no_clock(name):
     assert not {other for other in ours(name) if other.startswith("dpscale.strategies")}
     assert "dpscale.measure" not in ours(name)
     assert not touches(name, "time")
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("dpscale.scaling_model")])
+def test_the_scaling_model_is_arithmetic_alone(name):
+    packages = [
+        "torch",
+        "pandas",
+        "matplotlib",
+        "pyarrow",
+        "os",
+        "pathlib",
+        "json",
+        "io",
+        "subprocess",
+        "time",
+        "datetime",
+    ]
+    assert not [package for package in packages if touches(name, package)]
 
 
 @pytest.mark.parametrize("name", ["metrics", "statistics", "usage"])
@@ -307,7 +338,17 @@ RULES = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").
 
 
 @pytest.mark.parametrize(
-    "rule", ["prepare_dataset", "collect", "trial", "largest_batch", "time_collectives", "collect_collectives"]
+    "rule",
+    [
+        "prepare_dataset",
+        "collect",
+        "trial",
+        "largest_batch",
+        "time_collectives",
+        "collect_collectives",
+        "predict",
+        "collect_predictions",
+    ],
 )
 def test_every_rule_that_makes_something_carries_the_digest_of_its_code(rule):
     text = RULES.split(f"rule {rule}:")[1].split("\nrule ")[0]

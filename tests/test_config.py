@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -356,3 +357,16 @@ def test_whatever_is_written_it_is_planned_or_refused_in_words(mutations):
         lines = str(error).splitlines()
     assert all(line.startswith("config.yaml: ") for line in lines)
     assert lines or all(plans.values())
+
+
+@pytest.mark.parametrize("key", ["monitor_interval_s", "checkpoint_interval_s"])
+def test_a_key_that_is_null_stays_null_on_its_way_to_a_script(key):
+    config = load_config(changed(a_config(), ["experiments", "quick", key], None))
+    sent = json.loads(config.model_dump_json(by_alias=True))
+    assert plan_trials(load_config(sent)) == plan_trials(config)
+    assert getattr(load_config(sent).experiments["quick"], key) is None
+
+
+def test_the_rules_send_every_null():
+    rules = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    assert not re.findall(r"CONFIG\.model_dump_json\([^)]*exclude_none", rules)

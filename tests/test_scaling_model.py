@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measurements import TRUE_NETWORK, a_network, a_profile, fabricated
 
+from dpscale.errors import UserError
+from dpscale.scaling_model.baselines import baseline_epoch_times_s
 from dpscale.scaling_model.calibration import calibrate
 from dpscale.scaling_model.compute import contention_at, expected_largest, fitted_step
 from dpscale.scaling_model.links import Network, all_reduce_s, ring_s, tree_s
+from dpscale.scaling_model.measurements import Launch
 from dpscale.scaling_model.overlap import exposed_s, finished_s, in_other_buckets
 from dpscale.scaling_model.prediction import PARTS, Setting, predict
 from dpscale.scaling_model.what_if import answers, fastest, knee, placements
@@ -280,3 +283,30 @@ def test_the_knee_is_where_half_of_all_is_lost_and_the_fastest_may_lie_elsewhere
 def test_a_sweep_has_every_power_of_two_and_some_between_and_fills_whole_nodes():
     assert placements(64, 8) == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 6), (1, 8), (2, 8), (3, 8), (4, 8), (6, 8), (8, 8)]
     assert placements(16_384, 8)[-1] == (2048, 8)
+
+
+# Simpler laws beside it
+
+LAWS = {
+    "ideal": lambda devices, times: lambda more: np.full(np.shape(more), times[np.argmin(devices)]),
+    "wants more": lambda devices, times: refuse(),
+}
+
+
+def refuse():
+    raise UserError("measure more")
+
+
+@pytest.mark.parametrize("scaling", ["weak", "strong"])
+def test_a_law_is_given_times_that_are_constant_on_a_perfect_machine(scaling):
+    batch = 16 if scaling == "weak" else 64
+    setting = Setting(samples=6400, batch=batch, scaling=scaling)
+    each = 16 if scaling == "weak" else 64
+    one = Launch(nodes=1, devices_per_node=1, batch_size_per_device=each, steps=6400 / each, epoch_time_s=100.0)
+    found = baseline_epoch_times_s(LAWS, [one], setting, np.array([1, 2, 4]))
+    assert found["ideal"] == exactly(np.array([100.0, 50.0, 25.0]))
+
+
+def test_a_law_that_wants_more_numbers_of_devices_is_absent():
+    one = Launch(nodes=1, devices_per_node=1, batch_size_per_device=10, steps=100, epoch_time_s=100.0)
+    assert baseline_epoch_times_s(LAWS, [one], WEAK, ONE).keys() == {"ideal"}

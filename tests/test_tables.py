@@ -385,8 +385,8 @@ def test_every_column_of_text_is_read_as_text():
     samples = {trial.id: samples_of(record) for trial, record, _ in found}
     tables = make_tables(found, samples=samples, digests={trial.id: "ab" * 32 for trial, _, _ in found})
     texts = {name for table in tables.values() for name in table.columns if isinstance(table[name].iloc[0], str)}
-    of_collectives = {"backend", "operation", "dtype"}
-    assert texts == TEXTS - of_collectives - {
+    made_apart = {"backend", "operation", "dtype"} | {"model", "predicted_at", "limited_by", "code"}
+    assert texts == TEXTS - made_apart - {
         "speedup_spread",
         "throttle_reasons",
     }  # n/a without a base, and without a GPU

@@ -35,6 +35,7 @@ def explain(trial: Trial, training: Training, stream: TrainingStream, world: Wor
     with torch.random.fork_rng(devices=devices):
         laboratory = _Laboratory(trial, training, stream, world)
         laboratory.run(FULL, LEAST_ALONE)  # DDP arranges its buckets anew after a first step
+        laboratory.switch.bucket_bytes.clear()
         blocks = []
         order = random.Random(trial.seed)
         for number in range(ROUNDS):
@@ -42,7 +43,9 @@ def explain(trial: Trial, training: Training, stream: TrainingStream, world: Wor
                 stamps = laboratory.run(control, STEPS)
                 blocks.append(Block(round=number, control=control, rank=world.rank, stamps=stamps))
         laboratory.restore()
-    return Explained(broadcasts_buffers=laboratory.switch.broadcasts_buffers, blocks=blocks)
+    switch = laboratory.switch
+    bucket_bytes = [nbytes for _, nbytes in sorted(switch.bucket_bytes.items())]
+    return Explained(broadcasts_buffers=switch.broadcasts_buffers, bucket_bytes=bucket_bytes, blocks=blocks)
 
 
 class _Laboratory:

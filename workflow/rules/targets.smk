@@ -30,9 +30,7 @@ rule plan:
     resources:
         trial_slot=1,
     params:
-        config=CONFIG.model_dump_json(
-            include={"datasets", "experiments", "more_repeats"}, by_alias=True, exclude_none=True
-        ),
+        config=CONFIG.model_dump_json(include={"datasets", "experiments", "more_repeats"}, by_alias=True),
     shell:
         "python {input.script:q} --config={params.config:q} 2>&1 | tee {log:q}"
 

@@ -17,6 +17,7 @@ from dpscale.figures.comparison import comparison
 from dpscale.figures.differences import differences
 from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
 from dpscale.figures.loss import loss
+from dpscale.figures.prediction import prediction
 from dpscale.figures.scaling import efficiency, epoch_time, evaluation, speedup
 from dpscale.figures.usage import devices, startup, timeline, utilization
 
@@ -42,6 +43,10 @@ def is_monitored(experiment: ExperimentConfig) -> bool:
 
 def has_collectives(experiment: ExperimentConfig) -> bool:
     return bool(experiment.collectives.operations)
+
+
+def is_predicted(experiment: ExperimentConfig) -> bool:
+    return experiment.prediction.calibrate_up_to is not None
 
 
 FIGURES: dict[str, FigureRow] = {
@@ -88,6 +93,9 @@ FIGURES: dict[str, FigureRow] = {
         tables=("collectives",),
         draw=collective_time,
         is_for=has_collectives,
+    ),
+    "prediction": FigureRow(
+        question="What will more devices take?", tables=("prediction",), draw=prediction, is_for=is_predicted
     ),
 }
 

@@ -6,25 +6,33 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from dpscale.errors import UserError
 from dpscale.scaling_model.links import Array
 from dpscale.scaling_model.measurements import Launch
 from dpscale.scaling_model.prediction import Setting
 
-Law = Callable[[Array], Array]  # devices -> time
-Fit = Callable[[Array, Array], Law]  # from devices, and the time that each launch took
+Law = Callable[[Array, Array], Callable[[Array], Array]]  # devices, times -> devices -> times
 
 
 def baseline_epoch_times_s(
-    laws: Mapping[str, Fit], launches: Sequence[Launch], setting: Setting, devices: Array
+    laws: Mapping[str, Law], launches: Sequence[Launch], setting: Setting, devices: Array
 ) -> dict[str, Array]:
-    """Law -> [topology] epoch time in s.
+    """Law -> [topology] epoch time in s; a law that wants times on more numbers of devices than there are is left out.
 
-    A law is given the time that N devices take for one sample each, so that weak and strong scaling are the same to it: of a
-    perfect machine it is constant.
+    A law is given the time that N devices take for one sample each, the median over launches, so that weak and strong scaling
+    are the same to it: of a perfect machine it is constant.
     """
-    found = np.array([one.nodes * one.devices_per_node for one in launches])
-    batches = np.array([float(one.batch_size_per_device) for one in launches])
-    steps = np.array([one.steps for one in launches])
-    each_s = np.array([one.epoch_time_s for one in launches]) / (steps * batches)
+    each_s: dict[int, list[float]] = {}
+    for one in launches:
+        time_s = one.epoch_time_s / (one.steps * one.batch_size_per_device)
+        each_s.setdefault(one.nodes * one.devices_per_node, []).append(time_s)
+    counts, times_s = np.array(list(each_s)), np.array([np.median(times) for times in each_s.values()])
     samples_each = setting.steps(devices) * setting.batch_per_device(devices)
-    return {name: np.asarray(fit(found, each_s)(devices)) * samples_each for name, fit in laws.items()}
+    found = {}
+    for name, law in laws.items():
+        try:
+            curve = law(counts, times_s)
+        except UserError:
+            continue
+        found[name] = np.asarray(curve(devices)) * samples_each
+    return found

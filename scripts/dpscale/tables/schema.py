@@ -9,6 +9,7 @@ from dpscale import metrics
 from dpscale.causes import CAUSES, EPOCH_COSTS
 from dpscale.phases import STARTUP_PARTS
 from dpscale.record import Record
+from dpscale.scaling_model.prediction import PARTS
 from dpscale.trial import Trial
 
 if TYPE_CHECKING:  # imported where tables are made: Snakemake reads TABLES at every start
@@ -293,6 +294,34 @@ STRAGGLERS = {
     ),
     "spread": CAUSES_OF_CELLS["spread"],
 }
+PREDICTION = {
+    **{name: IDENTITY[name] for name in CELL},
+    "model": "what predicted it: measured parts, which is this project's, or a simpler law that is fitted to the same launches",
+    "predicted_at": "UTC time at which it was written into the ledger",
+    "calibrated_up_to": "devices of the largest trials that it was made from",
+    "calibrating": "whether trials of this topology are among them: then it predicts nothing",
+    "in_advance": "whether no launch of this topology was there yet",
+    "current": "whether it is the latest prediction of this topology",
+    "predicted_epoch_time_s": "training time of one epoch, in s",
+    "predicted_epoch_time_s_low": "lower end of predicted_epoch_time_s: with the upper one, where four of five launches should be",
+    "predicted_epoch_time_s_high": "upper end of predicted_epoch_time_s",
+    "predicted_95_low_s": "lower end of the interval where 19 of 20 launches should be",
+    "predicted_95_high_s": "its upper end",
+    "measured_epoch_time_s": "median over the launches that were measured since, or before; empty without any",
+    "measured_epoch_time_s_low": "lower end of measured_epoch_time_s",
+    "measured_epoch_time_s_high": "upper end of measured_epoch_time_s",
+    "spread": "what these two are: a 95 % interval from 6 launches on, else the range",
+    "launches": "that were measured",
+    "error_percent": "predicted less measured, as a share of measured, in %",
+    "verdict": "hit: the measured median is between low and high; miss; not measured yet; or calibrated from",
+    "launches_inside": "launches between low and high",
+    "scaling_efficiency": "predicted X(N) / (N X(1))",
+    "steps": "of an epoch",
+    **PARTS,
+    "epoch_fixed_s": "of an epoch, whatever its steps: start and end of the loader",
+    "limited_by": "the part that takes most beyond compute; compute, where that takes more than all others",
+    "code": "digest of the predicting code",
+}
 TABLES = {
     "timings": TIMINGS,
     "summary": SUMMARY,
@@ -306,9 +335,11 @@ TABLES = {
     "startup": STARTUP,
     "records": RECORDS,
     "collectives": COLLECTIVES,
+    "prediction": PREDICTION,
 }
-MADE_APART = {"collectives"}  # not from the records of trials
-WHOLE_NUMBERS = ("batch_size_per_device", "global_batch_size", "rank", "samples", "other_processes", "rounds")
+MADE_APART = {"collectives", "prediction"}  # not from the records of trials
+WHOLE_NUMBERS = {"batch_size_per_device", "global_batch_size", "rank", "samples", "other_processes", "rounds"}
+WHOLE_NUMBERS |= {"launches", "launches_inside"}
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
 TEXTS |= {"record", "record_sha256", "code_digest", "commit"}
@@ -316,6 +347,7 @@ TEXTS |= {"kind", "name", "affinity", "shares_cpus_with", "throttle_reasons"}
 TEXTS |= {"spread", "speedup_spread", "base_cell", "placebo_of", "other", "verdict", "differs_in"}
 TEXTS |= {"unexplained_because", "epoch_spread", "node_name"}
 TEXTS |= {"backend", "operation", "dtype"}
+TEXTS |= {"model", "predicted_at", "limited_by", "code"}
 
 
 def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
