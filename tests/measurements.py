@@ -34,7 +34,6 @@ def a_profile() -> Profile:
         per_sample_s=np.array([0.002]),
         bucket_bytes=np.array(BUCKET_BYTES, float),
         ready_share=np.array([[0.5, 0.7, 0.9]]),
-        backward_share=np.array([0.9]),
         deviation_share=np.array([[-0.04, -0.02, 0.0, 0.02, 0.04]]),
         contention_at=np.array(list(TRUE_CONTENTION), float),
         contention_share=np.array([list(TRUE_CONTENTION.values())]),
@@ -74,7 +73,6 @@ def fabricated(noise: float = 0.03, seed: int = 0, topologies: list[tuple[int, i
         ],
         bucket_bytes=BUCKET_BYTES,
         ready_share=[[off(0.5), off(0.7), off(0.9)] for _ in range(30)],
-        backward_share=[off(0.9) for _ in range(30)],
         deviation_share=[float(rng.choice([-0.04, -0.02, 0.0, 0.02, 0.04])) for _ in range(400)],
         contention=[
             Contention(ranks_per_node=ranks, share=off(share))

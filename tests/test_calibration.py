@@ -26,7 +26,7 @@ def within(share, value):
 def test_each_parameter_is_recovered_within_a_tenth_from_data_with_three_percent_of_noise(seed):
     found = calibrate(fabricated(noise=0.03, seed=seed), draws=20)
     profile, truth = found.profile, a_profile()
-    for name in ("fixed_s", "per_sample_s", "backward_share", "stretch", "epoch_fixed_s"):
+    for name in ("fixed_s", "per_sample_s", "stretch", "epoch_fixed_s"):
         assert getattr(profile, name)[0] == within(0.1, getattr(truth, name)[0]), name
     assert profile.ready_share[0] == within(0.1, truth.ready_share[0])
     assert profile.contention_share[0] == within(0.1, np.array(list(TRUE_CONTENTION.values())))

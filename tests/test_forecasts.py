@@ -127,7 +127,6 @@ def parts(**controls):
 def test_buckets_are_ready_at_their_share_of_a_step_of_a_rank_alone():
     found = parts()
     assert found.ready_share[0] == pytest.approx([20 / 40, 30 / 40])
-    assert found.backward_share[0] == pytest.approx(30 / 40)
     assert found.bucket_bytes == [2**20, 3 * 2**20]
 
 

@@ -29,15 +29,13 @@ def measurements_of(
     """
     explained = [(record, record.explained) for record, _ in trials if record.explained is not None]
     several = [(record, one) for record, one in explained if record.trial.world_size > 1]
-    readiness = [row for _, one in explained for row in _readiness(one)]
     slowed = [row for record, one in several for row in _slowed(record, one)]
     epochs = [costs for record, steps in [*trials, *sweep] for costs in causes.by_epoch(record, steps)]
     return Measurements(
         steps=[_step(record, steps) for record, steps in [*trials, *sweep] if record.trial.devices == 1],
         exchanges=list(exchanges) or [one for record, found in several for one in exchanges_of(record, found)],
         bucket_bytes=_exchanged_bytes(*explained[0]) if explained else [],
-        ready_share=[ready for ready, _ in readiness],
-        backward_share=[backward for _, backward in readiness],
+        ready_share=[ready for _, one in explained for ready in _readiness(one)],
         deviation_share=[share for _, one in explained for share in _deviations(one)],
         contention=[one for one, _ in slowed if one.ranks_per_node > 1],
         stretch=[stretch for _, stretch in slowed],
@@ -80,16 +78,15 @@ def _rounds_of(explained: Explained, control: str) -> Iterator[list[Block]]:
         yield sorted(blocks, key=lambda block: block.rank)
 
 
-def _readiness(explained: Explained) -> Iterator[tuple[list[float], float]]:
-    """[round] (until each bucket is ready, until backward ends), as shares of a step of a rank alone under DDP."""
+def _readiness(explained: Explained) -> Iterator[list[float]]:
+    """[round] until each bucket is ready, as shares of a step of a rank alone under DDP."""
     for blocks in _rounds_of(explained, WRAPPED):
-        ready, backward = [], []
+        ready = []
         for stamps in (block.stamps for block in blocks):
             start = np.array(stamps.start_s)
             step_s = np.array(stamps.update_s) - start
             ready.append(np.median((np.array(stamps.ready_s) - start[:, None]) / step_s[:, None], axis=0))
-            backward.append(np.median((np.array(stamps.backward_s) - start) / step_s))
-        yield np.mean(ready, axis=0).tolist(), float(np.mean(backward))
+        yield np.mean(ready, axis=0).tolist()
 
 
 def _deviations(explained: Explained) -> Iterator[float]:

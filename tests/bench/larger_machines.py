@@ -68,7 +68,6 @@ def some_measurements() -> Measurements:
         ],
         bucket_bytes=[25 * 2**20] * BUCKETS,
         ready_share=[shares] * 30,
-        backward_share=[0.95] * 30,
         deviation_share=[0.01 * ((7 * step) % 13 - 6) / 6 for step in range(480)],
         contention=[Contention(ranks_per_node=count, share=0.01 * count) for count in (2, 4, 8) for _ in range(10)],
         stretch=[0.05] * 30,

@@ -128,8 +128,6 @@ def _refuse_too_few(measured: Measurements) -> None:
 
 def _profile(measured: Measurements, seed: int, draws: int) -> Profile:
     fixed_s, per_sample_s = _steps(measured, np.random.default_rng((seed, 0)), draws)
-    shares = np.column_stack([np.array(measured.ready_share), np.array(measured.backward_share)])
-    shares = _medians(shares, np.random.default_rng((seed, 1)), draws)
     deviation = np.array(measured.deviation_share)
     places = sorted({one.ranks_per_node for one in measured.contention if one.ranks_per_node > 1})
     rng = np.random.default_rng((seed, 3))
@@ -141,8 +139,7 @@ def _profile(measured: Measurements, seed: int, draws: int) -> Profile:
         fixed_s=fixed_s,
         per_sample_s=per_sample_s,
         bucket_bytes=np.array(measured.bucket_bytes, float),
-        ready_share=shares[:, :-1],
-        backward_share=shares[:, -1],
+        ready_share=_medians(np.array(measured.ready_share), np.random.default_rng((seed, 1)), draws),
         deviation_share=_resamples(deviation - deviation.mean(), np.random.default_rng((seed, 2)), draws),
         contention_at=np.array(places, float),
         contention_share=np.column_stack(contention) if contention else np.zeros((1 + draws, 0)),

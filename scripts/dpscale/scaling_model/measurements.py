@@ -52,7 +52,6 @@ class Measurements:
     exchanges: list[Exchange]
     bucket_bytes: list[int]  # of gradients, in the order in which backward fills them
     ready_share: list[list[float]]  # [round][bucket] of a step of one rank alone, until the bucket is ready
-    backward_share: list[float]  # [round] until backward ends
     deviation_share: list[float]  # of single ranks' steps from their mean, without any exchange
     contention: list[Contention]
     stretch: list[float]  # [round] seconds by which one of exchange slows backward; none on one rank

@@ -29,7 +29,6 @@ class Profile:
     per_sample_s: Array  # [draw] tau
     bucket_bytes: Array  # [bucket] of gradients, as DDP fills them
     ready_share: Array  # [draw, bucket] of the step, until the bucket is ready
-    backward_share: Array  # [draw] of the step, until backward ends
     deviation_share: Array  # [draw, step] by how much steps of single ranks differ from their mean
     contention_at: Array  # [place] ranks per node at which contention was measured, each above 1
     contention_share: Array  # [draw, place] that they add to each other's step
@@ -107,7 +106,8 @@ def predict(profile: Profile, network: Network, setting: Setting, nodes: Array, 
     several = np.asarray(devices) > 1
     contention_s = step_s * contention_at(devices_per_node, profile.contention_at, profile.contention_share)
     slowed_s = step_s + contention_s  # one forward and backward pass among other ranks
-    straggler_s = slowed_s * expected_largest(profile.deviation_share, devices)
+    later = expected_largest(profile.deviation_share, devices) - profile.deviation_share.mean(axis=1, keepdims=True)
+    straggler_s = slowed_s * np.maximum(0.0, later)  # 0 of one rank, but for rounding
     links = network.as_column()
     if setting.local_sgd_period is None:
         stretch_s, exposed = _of_buckets(profile, links, setting, slowed_s, nodes, devices_per_node)
@@ -151,7 +151,8 @@ def _of_buckets(
         all_reduce_s(nbytes * setting.bytes_factor, nodes, devices_per_node, links) for nbytes in bucket_bytes
     ]
     ready_s = [share[:, None] * slowed_s for share in ready.T]
-    backward_s = profile.backward_share[:, None] * slowed_s
+    # after the last bucket backward has nothing left but DDP's own copies, which follow the exchange
+    backward_s = np.max(ready_s, axis=0)
     # the last exchange begins when backward is over, and slows nothing
     stretch_s = profile.stretch[:, None] * sum(exchange_s[:-1], np.zeros_like(slowed_s))
     return stretch_s, exposed_s(ready_s, exchange_s, backward_s)
