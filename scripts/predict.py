@@ -151,6 +151,7 @@ def entries(
         Entry(
             **facts,
             strategy=forecast.strategy,
+            same=forecast.same,
             base=forecast.trials[0].base,
             launcher=forecast.launcher,
             nodes=target.nodes,
@@ -159,7 +160,8 @@ def entries(
             measured_before=any(
                 (results / trial.folder / RECORD).exists()
                 for trial in planned
-                if (trial.strategy, trial.launcher, trial.topology) == (forecast.strategy, forecast.launcher, target)
+                if trial.strategy in forecast.same
+                if (trial.launcher, trial.topology) == (forecast.launcher, target)
             ),
             epoch_time_s=float(found.epoch_time_s[0, place]),
             intervals={

@@ -81,6 +81,17 @@ def test_topologies_may_be_predicted_that_nobody_measures():
     assert "64x8" in [str(target) for target in planned(data)[0].targets]
 
 
+def test_variants_that_are_trained_alike_are_the_same_strategy():
+    variants = {
+        "ddp": {"topologies": ["1x1", "1x2"]},
+        "larger": {"base": "ddp", "topologies": ["1x4"], "explain": False},
+    }
+    variants["other"] = {"base": "ddp", "bucket_cap_MiB": 1, "topologies": ["1x8"], "explain": False}
+    (forecast,) = planned(a_predicting_config(strategies=variants))
+    assert forecast.same == ["ddp", "larger"]
+    assert [str(target) for target in forecast.targets] == ["1x1", "1x2", "1x4"]
+
+
 def test_larger_trials_change_nothing_of_what_is_calibrated_from():
     more = planned(a_predicting_config(topologies=["1x1", "1x2", "1x4", "1x8"]))[0]
     few = planned(a_predicting_config())[0]
@@ -93,7 +104,6 @@ def test_larger_trials_change_nothing_of_what_is_calibrated_from():
         ({"explain": None}, "set explain: true"),
         ({"strategies": {"ddp": None}, "topologies": ["1x2", "1x4"]}, "add 1x1 to topologies"),
         ({"collectives": None}, "add collectives: {operations: [all_reduce]}, or set exchanges: buckets"),
-        ({"epochs": None, "steps": 20}, "train by epochs: instead of steps:"),
         ({"prediction": {**UP_TO_TWO, "strategies": ["dpd"]}}, "did you mean 'ddp'?"),
         ({"prediction": {**UP_TO_TWO, "strategies": ["single"]}}, "none of single is explained"),
         ({"prediction": {**UP_TO_TWO, "topologies": ["two"]}}, "'two' is no topology"),
@@ -171,6 +181,14 @@ def test_a_step_of_one_device_counts_without_its_wait_for_the_loaders_start():
     assert step.step_s == pytest.approx(1.0)  # two steps in 2 s
 
 
+def test_of_a_training_by_steps_all_of_its_time_is_its_steps():
+    trial = replace(ALONE, explain=False, epochs=None, warmup_epochs=None, steps=6, warmup_steps=2)
+    _, record, steps = measured(trial)
+    found = measurements_of([(record, steps)], [], [])
+    assert found.epoch_fixed_s == [0.0]
+    assert found.steps[0].step_s == pytest.approx(1.0)
+
+
 def test_a_sweep_adds_batches_of_one_device():
     trial = replace(ALONE, strategy="ddp_batch_8", explain=False, batch_size_per_device=8)
     _, record, steps = measured(trial)
@@ -186,6 +204,7 @@ def an_entry(**changes) -> Entry:
         "code": "0123456789abcdef",
         "inputs": {"quickstart/trials/ddp/spawn/1x1/r0/record.json": "ab" * 32},
         "strategy": "ddp",
+        "same": ["ddp"],
         "base": "ddp",
         "launcher": "spawn",
         "nodes": 1,
@@ -286,7 +305,7 @@ def test_the_figure_says_what_came_true_and_where_the_knee_is(tmp_path):
     text = drawn(table(entries, [2.2, 2.1]), tmp_path)
     assert "predicted 2.00 s, measured" in text
     assert "hit" in text
-    assert "limited by exposed_communication" in text
+    assert "limited by exposed communication" in text
     assert "ideal" in text
 
 

@@ -17,6 +17,7 @@ class Forecast:
     """One strategy under one launcher."""
 
     strategy: str
+    same: list[str]  # it, and variants that are trained alike: what is measured of them is of it
     launcher: str
     trials: list[Trial]  # that it is calibrated from
     sweep: list[Trial]  # and more on one device, of other batches
@@ -49,8 +50,6 @@ def plan_forecasts(
 def _problems(place: str, experiment: ExperimentConfig, trials: list[Trial], runs: list[Run]) -> Iterator[str]:
     wanted, up_to = experiment.prediction, experiment.prediction.calibrate_up_to
     place_of = f"{place}.prediction"
-    if experiment.epochs is None:
-        yield f"{place_of}.calibrate_up_to = {up_to}: epochs are predicted; train by epochs: instead of steps:"
     if experiment.batch.per_device == LARGEST:
         yield f"{place_of}.calibrate_up_to = {up_to}: each cell has a batch of its own; give batch.per_device a number"
     for name in wanted.strategies or []:
@@ -86,12 +85,14 @@ def _forecasts(experiment: ExperimentConfig, trials: list[Trial], runs: list[Run
         return
     small = _small(experiment, trials)
     for strategy in _strategies(experiment, trials):
+        same = _trained_alike(strategy, trials)
         for launcher in dict.fromkeys(trial.launcher for trial in trials if trial.strategy == strategy):
             mine = [trial for trial in small if (trial.strategy, trial.launcher) == (strategy, launcher)]
-            planned = {trial.topology for trial in trials if (trial.strategy, trial.launcher) == (strategy, launcher)}
+            planned = {trial.topology for trial in trials if trial.strategy in same and trial.launcher == launcher}
             targets = {Topology.parse(text) for text in wanted.topologies or []} or planned
             yield Forecast(
                 strategy=strategy,
+                same=same,
                 launcher=launcher,
                 trials=mine,
                 sweep=list(_sweep(mine, wanted.batch_sweep)),
@@ -110,6 +111,16 @@ def _strategies(experiment: ExperimentConfig, trials: list[Trial]) -> list[str]:
         trial.strategy for trial in trials if trial.explain and trial.strategy in experiment.strategies
     )
     return experiment.prediction.strategies or list(explained)
+
+
+def _trained_alike(strategy: str, trials: list[Trial]) -> list[str]:
+    """Variants that differ in nothing but topologies and explain, as it may take too long on many devices."""
+
+    def training(trial: Trial) -> tuple[object, ...]:
+        return trial.base, trial.options, trial.precision, trial.compile, trial.channels_last
+
+    of_it = next(training(trial) for trial in trials if trial.strategy == strategy)
+    return list(dict.fromkeys(trial.strategy for trial in trials if training(trial) == of_it))
 
 
 def _sweep(trials: Sequence[Trial], batch_sizes: Sequence[int]) -> Iterator[Trial]:

@@ -33,6 +33,7 @@ class Entry:
     code: str  # digest of the predicting code
     inputs: dict[str, str]  # files that it was calibrated from, below the results folder -> sha256
     strategy: str
+    same: list[str]  # it, and variants that are trained alike
     base: str
     launcher: str
     nodes: int

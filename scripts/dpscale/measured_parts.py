@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dpscale import causes, metrics
-from dpscale.phases import PHASE_COLUMNS
 from dpscale.record import Record
 from dpscale.scaling_model.measurements import Contention, Exchange, Launch, Measurements, Step
 from dpscale.stamps import FULL, INDEPENDENT, WRAPPED, Block, Explained
@@ -30,7 +29,6 @@ def measurements_of(
     explained = [(record, record.explained) for record, _ in trials if record.explained is not None]
     several = [(record, one) for record, one in explained if record.trial.world_size > 1]
     slowed = [row for record, one in several for row in _slowed(record, one)]
-    epochs = [costs for record, steps in [*trials, *sweep] for costs in causes.by_epoch(record, steps)]
     return Measurements(
         steps=[_step(record, steps) for record, steps in [*trials, *sweep] if record.trial.devices == 1],
         exchanges=list(exchanges) or [one for record, found in several for one in exchanges_of(record, found)],
@@ -39,18 +37,25 @@ def measurements_of(
         deviation_share=[share for _, one in explained for share in _deviations(one)],
         contention=[one for one, _ in slowed if one.ranks_per_node > 1],
         stretch=[stretch for _, stretch in slowed],
-        epoch_fixed_s=[costs["loader_end_s"] + costs.get("loader_start_s", 0.0) for costs in epochs],
+        epoch_fixed_s=[fixed_s for record, steps in [*trials, *sweep] for fixed_s in _fixed_s(record, steps)],
         launches=[_launch(record) for record, _ in trials],
     )
 
 
+def _fixed_s(record: Record, steps: metrics.Steps) -> list[float]:
+    """Of each timed epoch what is no step's; of a training by steps, whose epoch is so many mean steps, nothing."""
+    if record.trial.epochs is None:
+        return [0.0]
+    return [costs["loader_end_s"] + costs.get("loader_start_s", 0.0) for costs in causes.by_epoch(record, steps)]
+
+
 def _step(record: Record, steps: metrics.Steps) -> Step:
-    """Mean of the timed steps, without what an epoch's first one waits for its loader: that is a cost of the epoch."""
-    timed = ~steps["warmup"]
-    total_s = float(np.sum([steps[phase][timed] for phase in PHASE_COLUMNS]))
-    starts_s = sum(costs.get("loader_start_s", 0.0) for costs in causes.by_epoch(record, steps))
+    """Mean of the timed steps of one device, so that they and the fixed costs of each epoch add up to what was timed."""
+    segments = record.timed_segments
+    fixed_s = sum(_fixed_s(record, steps))
+    step_s = (metrics.training_time_s(segments) - fixed_s) / sum(segment.num_steps for segment in segments)
     assert record.trial.batch_size_per_device is not None
-    return Step(batch_size=record.trial.batch_size_per_device, step_s=(total_s - starts_s) / int(timed.sum()))
+    return Step(batch_size=record.trial.batch_size_per_device, step_s=step_s)
 
 
 def _launch(record: Record) -> Launch:

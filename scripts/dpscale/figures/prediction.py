@@ -39,7 +39,7 @@ def prediction(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         write_foot(figure, [NOTHING], settings, "prediction.csv")
         return
     groups = list(current.groupby(["strategy", "launcher"], sort=False))
-    figure.set_figheight(figure.get_figheight() * (0.45 + 0.55 * len(groups)))
+    figure.set_figheight(figure.get_figheight() * (0.6 + 0.6 * len(groups)))
     all_axes = figure.subplots(len(groups), 2, squeeze=False)
     notes: list[str] = []
     for (times, parts), ((strategy, launcher), rows) in zip(all_axes, groups, strict=True):
@@ -48,8 +48,10 @@ def prediction(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         _parts(parts, ours, settings)
         times.set_title(f"{strategy}, {launcher}")
         notes += _notes(f"{strategy}, {launcher}" if len(groups) > 1 else str(strategy), ours)
-    for axes in all_axes[0]:
-        axes.legend(frameon=False, fontsize=settings.font_size_pt - 2)
+    for axes in all_axes[-1]:
+        axes.legend(
+            frameon=False, fontsize=settings.font_size_pt - 2, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2
+        )
     up_to = ", ".join(str(count) for count in sorted(set(current.calibrated_up_to)))
     head = f"Calibrated from trials on up to {up_to} devices; bands: where 80 % of launches should be; points: medians of launches."
     write_foot(figure, [head, *notes], settings, "prediction.csv")
@@ -66,7 +68,14 @@ def _times(axes: Axes, ours: pd.DataFrame, laws: pd.DataFrame, settings: FigureC
         each = rows.sort_values("devices").drop_duplicates("devices")
         style = LINES[1 + number % (len(LINES) - 1)]
         shade = str(0.35 + 0.4 * number / max(1, laws.model.nunique()))
-        axes.plot(each.devices, each.predicted_epoch_time_s, color=shade, linestyle=style, linewidth=1, label=name)
+        axes.plot(
+            each.devices,
+            each.predicted_epoch_time_s,
+            color=shade,
+            linestyle=style,
+            linewidth=1,
+            label=worded(str(name)),
+        )
     found = ours[ours.measured_epoch_time_s.notna()]
     errors = [
         found.measured_epoch_time_s - found.measured_epoch_time_s_low,
@@ -89,6 +98,8 @@ def _times(axes: Axes, ours: pd.DataFrame, laws: pd.DataFrame, settings: FigureC
         )
     _over_devices(axes, ours)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: rounded(value))
+    axes.yaxis.set_minor_formatter(lambda value, _: rounded(value) if str(value).strip("0.")[:1] in "25" else "")
     axes.set_ylabel("epoch time in s (training)")
 
 
@@ -117,6 +128,10 @@ def _parts(axes: Axes, ours: pd.DataFrame, settings: FigureConfig) -> None:
     axes.set_xlabel("nodes x devices per node")
 
 
+def worded(part: str) -> str:
+    return part.replace("_", " ")
+
+
 def _notes(label: str, ours: pd.DataFrame) -> Iterator[str]:
     """The knee, what limits it, and what came true."""
     good = ours[ours.scaling_efficiency >= KNEE_EFFICIENCY]
@@ -125,13 +140,13 @@ def _notes(label: str, ours: pd.DataFrame) -> Iterator[str]:
         last, first = good.iloc[good.devices.argmax()], beyond.iloc[beyond.devices.argmin()]
         yield (
             f"{label}: scaling efficiency is {rounded(last.scaling_efficiency)} on {last.nodes}x{last.devices_per_node} and "
-            f"{rounded(first.scaling_efficiency)} on {first.nodes}x{first.devices_per_node}, limited by {first.limited_by}."
+            f"{rounded(first.scaling_efficiency)} on {first.nodes}x{first.devices_per_node}, limited by {worded(first.limited_by)}."
         )
     elif len(good):
         last = good.iloc[good.devices.argmax()]
         yield (
             f"{label}: scaling efficiency is still {rounded(last.scaling_efficiency)} on {last.nodes}x{last.devices_per_node}; "
-            f"limited by {last.limited_by}."
+            f"limited by {worded(last.limited_by)}."
         )
     judged = list(ours[ours.verdict.isin(["hit", "miss"])].itertuples())
     for row in judged[:MOST_SHOWN]:

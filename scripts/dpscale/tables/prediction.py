@@ -31,7 +31,7 @@ def make_table(experiment: str, ledger: Sequence[Entry], timings: pd.DataFrame) 
 
 
 def _launches(timings: pd.DataFrame, entry: Entry) -> pd.DataFrame:
-    same = timings.strategy == entry.strategy
+    same = timings.strategy.isin(entry.same)
     for name in ("launcher", "nodes", "devices_per_node"):
         same &= timings[name] == getattr(entry, name)
     return timings[same]
