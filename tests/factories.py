@@ -366,7 +366,7 @@ def an_explained(*, ranks: int = 2, rounds: int = 1, **controls: AStep | list[AS
     uses = [
         Use(rank=rank, window_s=(0.0, 10.0), cpu_time_s=9.0, machine_cpu_time_s=9.0 * ranks) for rank in range(ranks)
     ]
-    return Explained(broadcasts_buffers=False, blocks=blocks, uses=uses)
+    return Explained(broadcasts_buffers=False, bucket_bytes=[2**20, 3 * 2**20], blocks=blocks, uses=uses)
 
 
 def explained_record(

@@ -121,11 +121,17 @@ WITHOUT_TORCH = [
     "collectives.settings",
     "collectives.planning",
     "collectives.run",
+    "forecasts",
+    "ledger",
+    "calibration_file",
+    "measured_parts",
 ]
 READ_BY_SNAKEMAKE = [f"dpscale.{name}" for name in WITHOUT_TORCH] + sorted(
     name
     for name in MODULES
-    if name.startswith(("dpscale.strategies", "dpscale.workloads.models", "dpscale.workloads.datasets"))
+    if name.startswith(
+        ("dpscale.strategies", "dpscale.workloads.models", "dpscale.workloads.datasets", "dpscale.scaling_model")
+    )
 )
 
 
@@ -155,6 +161,7 @@ READS_A_CLOCK = {
     "dpscale.launching": "stamps the lines of a launch's log",
     "launch": "says when the launch began and ended",
     "launch_collectives": "says when the launch began and ended",
+    "predict": "says when a prediction was made",
 }
 
 
@@ -221,6 +228,12 @@ def test_only_ranks_open_the_file_of_an_emulated_network():
         ("references", {"tables", "figures", "record", "config", "plan", "strategies"}),
         ("snapshots", {"figures", "config", "plan", "strategies"}),
         ("code", {"config", "plan", "trial", "record", "strategies", "workloads"}),
+        (
+            "scaling_model",
+            {"config", "plan", "trial", "record", "metrics", "tables", "figures", "strategies", "workloads"},
+        ),
+        ("forecasts", {"metrics", "tables", "figures", "world"}),
+        ("measured_parts", {"tables", "figures", "plan", "config", "strategies"}),
     ],
 )
 def test_a_module_knows_only_what_it_needs(name, must_not_know):
@@ -236,18 +249,25 @@ def test_workloads_know_no_strategy_and_no_clock(name):
     assert not touches(name, "time")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "metrics",
-        "statistics",
-        "usage",
-        "scaling_model.laws",
-        "scaling_model.observed",
-        "scaling_model.reduced",
-        "scaling_model.validation",
-    ],
-)
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("dpscale.scaling_model")])
+def test_the_scaling_model_is_arithmetic_alone(name):
+    packages = [
+        "torch",
+        "pandas",
+        "matplotlib",
+        "pyarrow",
+        "os",
+        "pathlib",
+        "json",
+        "io",
+        "subprocess",
+        "time",
+        "datetime",
+    ]
+    assert not [package for package in packages if touches(name, package)]
+
+
+@pytest.mark.parametrize("name", ["metrics", "statistics", "usage"])
 def test_metrics_do_no_input_and_no_output(name):
     calls = {ast.unparse(node.func) for node in ast.walk(tree_of(f"dpscale.{name}")) if isinstance(node, ast.Call)}
     assert not calls & {"open", "print", "input"}
@@ -341,7 +361,17 @@ RULES = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").
 
 @pytest.mark.parametrize(
     "rule",
-    ["prepare_dataset", "collect", "trial", "largest_batch", "time_collectives", "collect_collectives", "compare"],
+    [
+        "prepare_dataset",
+        "collect",
+        "trial",
+        "largest_batch",
+        "time_collectives",
+        "collect_collectives",
+        "compare",
+        "predict",
+        "collect_predictions",
+    ],
 )
 def test_every_rule_that_makes_something_carries_the_digest_of_its_code(rule):
     text = RULES.split(f"rule {rule}:")[1].split("\nrule ")[0]

@@ -83,6 +83,13 @@ def test_every_rank_has_every_control_in_every_round(plain: Trained) -> None:
         assert len(block.stamps.update_s) >= (LEAST_ALONE if block.control in ALONE else STEPS)
 
 
+def test_the_bytes_of_each_bucket_are_those_of_its_layers_gradients(plain: Trained) -> None:
+    explained = plain.record.explained
+    assert explained is not None
+    last, middle, _ = explained.bucket_bytes  # backward begins with the last layer
+    assert (last, middle) == (4 * 10 * (256 + 1), 4 * 256 * (256 + 1))
+
+
 def test_rounds_are_in_different_orders_which_all_ranks_share(plain: Trained) -> None:
     explained = plain.record.explained
     assert explained is not None

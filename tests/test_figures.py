@@ -31,7 +31,7 @@ from dpscale.figures import FIGURES, FORMATS, make_figure, render
 from dpscale.figures.causes import HATCHES, PARTS
 from dpscale.tables import make_tables, read_table
 from dpscale.tables.collectives import make_table
-from dpscale.tables.schema import ESTIMATED, TABLES, Measured
+from dpscale.tables.schema import ESTIMATED, TABLES, Measured, frame
 from dpscale.trial import PLACEBO
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -98,7 +98,8 @@ OF_TRIALS = [name for name, row in FIGURES.items() if "summary" in row.tables]
 def tables_of(rows: list[Measured]) -> dict[str, pd.DataFrame]:
     """As plot.py gets them: written and read again."""
     with TemporaryDirectory() as folder:
-        for name, table in {**make_tables(rows), "collectives": make_table([])}.items():
+        apart = {"collectives": make_table([]), "prediction": frame("prediction", [])}
+        for name, table in {**make_tables(rows), **apart}.items():
             table.to_csv(Path(folder, f"{name}.csv"), index=False)
         return {name: read_table(Path(folder), name) for name in TABLES}
 

@@ -33,7 +33,7 @@ CELLS = {
     "data_parallel/spawn/1x2",
 }
 ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
-COLLECT = {"collect", "collect_collectives"}
+COLLECT = {"collect", "collect_collectives", "collect_predictions"}
 FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "differences", "loss", "evaluation", "startup"}
 FIGURES |= {"utilization", "utilization_per_device", "utilization_over_time"}
 TABLES = set(SCHEMA)

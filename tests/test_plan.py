@@ -21,6 +21,7 @@ from dpscale.collectives.settings import CollectivesConfig
 from dpscale.config import ExperimentConfig, OptimizerConfig, load_config
 from dpscale.errors import ConfigError
 from dpscale.plan import plan_trials, upper_bound_device_hours
+from dpscale.scaling_model.settings import PredictionConfig
 from dpscale.strategies import STRATEGIES, base
 from dpscale.trial import Trial
 from dpscale.workloads.datasets import DATASETS
@@ -598,6 +599,7 @@ SHOWN_ELSEWHERE = {
 SHOWN_ELSEWHERE |= {"mixed_nodes", "references", "collectives"} | {
     f"collectives.{name}" for name in CollectivesConfig.model_fields
 }
+SHOWN_ELSEWHERE |= {"prediction"} | {f"prediction.{name}" for name in PredictionConfig.model_fields}
 EXPERIMENT_KEYS = {
     ".".join([*path[2:], field.alias or name])
     for path, model in LEVELS

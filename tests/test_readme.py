@@ -89,6 +89,14 @@ NOT_RUN = {
     "python scripts/compare.py before after": "tests/test_snapshots.py",
     "snakemake --cores 1 results/comparisons/before/after/changes.svg": "tests/test_snapshots.py",
     "python scripts/launch.py ... --node-rank=0 --master-addr=host-a --master-port=23456 --log=node0.log": "tests/slurm",
+    **dict.fromkeys(
+        (
+            "python scripts/what_if.py results/<experiment>/predictions/calibration.json workflow/topologies/*.yaml",
+            "python scripts/what_if.py results/<experiment>/predictions/calibration.json "
+            "workflow/topologies/a100_nvlink_ib_hdr.yaml --batch 32 64 128 --bytes-factor 1 0.5 --csv answers.csv",
+        ),
+        "tests/test_what_if.py",
+    ),
     "python scripts/launch.py ... --node-rank=1 --master-addr=host-a --master-port=23456 --log=node1.log": "tests/slurm",
 }
 

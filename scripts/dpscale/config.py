@@ -24,6 +24,7 @@ from pydantic import (
 from dpscale.cluster import ClusterConfig
 from dpscale.collectives.settings import CollectivesConfig
 from dpscale.errors import ConfigError
+from dpscale.scaling_model.settings import PredictionConfig
 from dpscale.typed import Count, Flag, Listed, Name, Number, Strict, describe, each_once
 from dpscale.workloads.datasets.settings import DatasetConfig
 
@@ -40,6 +41,7 @@ RESERVED_NAMES = {
     "bench",
     "collect",
     "collect_collectives",
+    "collect_predictions",
     "collectives",
     "compare",
     "comparisons",
@@ -47,6 +49,7 @@ RESERVED_NAMES = {
     "figures",
     "largest_batch",
     "plan",
+    "predict",
     "prepare",
     "prepare_dataset",
     "records",
@@ -226,6 +229,7 @@ class ExperimentConfig(Strict):
         0.5, ge=0.05, le=60, description="from one sample of ranks and devices to the next; null = none is taken"
     )
     collectives: CollectivesConfig = Field(default_factory=CollectivesConfig)
+    prediction: PredictionConfig = Field(default_factory=PredictionConfig)
     repeats: Count = Field(
         3, le=MOST_REPEATS, description="separate launches of each cell; from 6 on there is a 95 % interval"
     )

@@ -48,6 +48,7 @@ def _explain(trial: Trial, training: Training, stream: TrainingStream, world: Wo
     with torch.random.fork_rng(devices=devices):
         laboratory = _Laboratory(trial, training, stream, world)
         laboratory.run(FULL, LEAST_ALONE)  # DDP arranges its buckets anew after a first step
+        laboratory.switch.bucket_bytes.clear()
         blocks = []
         order = random.Random(trial.seed)
         for number in range(ROUNDS):
@@ -55,7 +56,9 @@ def _explain(trial: Trial, training: Training, stream: TrainingStream, world: Wo
                 stamps = laboratory.run(control, STEPS)
                 blocks.append(Block(round=number, control=control, rank=world.rank, stamps=stamps))
         laboratory.restore()
-    return Explained(broadcasts_buffers=laboratory.switch.broadcasts_buffers, blocks=blocks, uses=[])
+    switch = laboratory.switch
+    bucket_bytes = [nbytes for _, nbytes in sorted(switch.bucket_bytes.items())]
+    return Explained(broadcasts_buffers=switch.broadcasts_buffers, bucket_bytes=bucket_bytes, blocks=blocks, uses=[])
 
 
 class _Laboratory:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # 4: right answers among the five likeliest; the learning rate of each segment
 # 5: attempts, and times of checkpoints; the survey of nodes before a trial that spans several
 # samples of the monitor, CPU time of every node's machine, affinity and PSS of ranks, start-up, the cost of measuring
-# blocks of steps under controls
+# blocks of steps under controls, and the bytes of their buckets
 FORMAT_VERSION = 5
 RECORD, STEPS, MONITOR = "record.json", "steps.parquet", "monitor.parquet"
 

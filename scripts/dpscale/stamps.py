@@ -54,5 +54,6 @@ class Explained:
     """All blocks of a trial, of all ranks."""
 
     broadcasts_buffers: bool  # before each forward pass, such as batch norm's statistics
+    bucket_bytes: list[int]  # [bucket] of gradients, before any compression
     blocks: list[Block]
     uses: list[Use]

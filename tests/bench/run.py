@@ -1,5 +1,6 @@
 """What the project costs, as ratios of interleaved pairs, and what it learns: its loop, monitor,
-strategies, loaders, times of collectives, dry run, start-up, and what the causes of a step leave unexplained.
+strategies, loaders, times of collectives, dry run, start-up, what the causes of a step leave unexplained, and how long a
+question about larger machines takes.
 
     python tests/bench/run.py                every bench, at least 5 pairs each: some 35 minutes on 2 cores
     python tests/bench/run.py loop           one of them
@@ -41,6 +42,7 @@ BENCHES = (
     "job_start",
     "accuracy",
     "explain",
+    "larger_machines",
 )
 SMALLEST = {"pairs": 1, "steps": 3, "samples": 512, "trials": 10, "learns_from": 512}
 

@@ -11,7 +11,7 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
-from dpscale import largest, own, references, slurm, snapshots
+from dpscale import calibration_file, largest, own, references, slurm, snapshots
 from dpscale.code import collectives_code, digest_of, prepare_code, search_code, trial_code
 from dpscale.collectives import run as collectives
 from dpscale.collectives.planning import plan_collectives
@@ -19,6 +19,7 @@ from dpscale.config import load_config
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
 from dpscale.figures import FIGURES, FORMATS
+from dpscale.forecasts import needs_forecast, plan_forecasts
 from dpscale.order import measuring_order
 from dpscale.lock import say_who_holds
 from dpscale.plan import find_own_code, plan_trials
@@ -42,6 +43,7 @@ try:
     CONFIG = load_config(config, CONFIG_SOURCE)
     PLANS = plan_trials(CONFIG, CONFIG_SOURCE)
     COLLECTIVES = plan_collectives(CONFIG, CONFIG_SOURCE)
+    FORECASTS = plan_forecasts(CONFIG, PLANS, COLLECTIVES, CONFIG_SOURCE)
     find_own_code(CONFIG, CONFIG_SOURCE)
 except UserError as error:
     raise WorkflowError(str(error))
@@ -57,7 +59,8 @@ SCRIPTS = os.path.relpath(Path(workflow.basedir, "scripts"))
 ENVIRONMENT = str(Path(workflow.basedir, "envs", "dpscale.yaml"))
 RESULTS, DATA = CONFIG.results_dir, CONFIG.data_dir
 DOWNLOADS = f"{DATA}/downloads"
-TRIALS = {str(trial.folder): trial for trials in PLANS.values() for trial in trials}
+SWEEPS = [trial for forecasts in FORECASTS.values() for forecast in forecasts for trial in forecast.sweep]
+TRIALS = {str(trial.folder): trial for trial in [*(trial for trials in PLANS.values() for trial in trials), *SWEEPS]}
 LAUNCHED = [*TRIALS.values(), *(run for runs in COLLECTIVES.values() for run in runs)]
 TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
 SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
@@ -186,6 +189,38 @@ def search_of_trial():
 def searches(trial):
     """Files that hold a trial's batch: none, or that of its search."""
     return (f"{RESULTS}/{trial.search_folder}/{largest.FILE}",) if trial.scaling == LARGEST else ()
+
+
+def forecast_of(experiment):
+    """What says that an experiment's predictions are written down, where any are asked for."""
+    forecasts = FORECASTS[experiment]
+    return [f"{RESULTS}/{experiment}/predictions/{calibration_file.FILE}"] if forecasts and not CONFIG.partial else []
+
+
+def forecast_of_trial():
+    """A prediction is written before what it predicts runs: an input of trials on more devices than it is calibrated from."""
+    return by_trial(
+        {
+            folder: tuple(
+                forecast_of(trial.experiment) if needs_forecast(CONFIG.experiments[trial.experiment], trial) else ()
+            )
+            for folder, trial in TRIALS.items()
+        }
+    )
+
+
+def forecast_of_table(wildcards):
+    return forecast_of(wildcards.experiment)
+
+
+def forecast_inputs(wildcards):
+    """All that an experiment's predictions are calibrated from, and the datasets, whose size decides the steps of an epoch."""
+    forecasts = FORECASTS[wildcards.experiment]
+    trials = [trial for forecast in forecasts for trial in [*forecast.trials, *forecast.sweep]]
+    runs = [run for forecast in forecasts for run in forecast.exchanges]
+    files = [f"{RESULTS}/{trial.folder}/{RECORD}" for trial in trials]
+    files += [f"{RESULTS}/{run.folder}/{collectives.FILE}" for run in runs]
+    return list(dict.fromkeys([*files, *(manifest_of(trial.dataset) for trial in trials)]))
 
 
 @inspected

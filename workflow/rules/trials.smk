@@ -3,6 +3,7 @@ rule trial:
         data=data_of_trial(),
         largest=search_of_trial(),
         network=network_of_trial(),
+        forecast=ancient(forecast_of_trial()),
     output:
         record=f"{RESULTS}/{TRIAL}/{RECORD}",
         steps=f"{RESULTS}/{TRIAL}/{STEPS}",

@@ -17,6 +17,7 @@ from dpscale.figures.comparison import comparison
 from dpscale.figures.differences import differences
 from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
 from dpscale.figures.loss import loss
+from dpscale.figures.prediction import prediction
 from dpscale.figures.references import published
 from dpscale.figures.scaling import efficiency, epoch_time, evaluation, speedup
 from dpscale.figures.snapshots import changes
@@ -48,6 +49,10 @@ def has_references(experiment: ExperimentConfig) -> bool:
 
 def has_collectives(experiment: ExperimentConfig) -> bool:
     return bool(experiment.collectives.operations)
+
+
+def is_predicted(experiment: ExperimentConfig) -> bool:
+    return experiment.prediction.calibrate_up_to is not None
 
 
 FIGURES: dict[str, FigureRow] = {
@@ -100,6 +105,9 @@ FIGURES: dict[str, FigureRow] = {
         tables=("collectives",),
         draw=collective_time,
         is_for=has_collectives,
+    ),
+    "prediction": FigureRow(
+        question="What will more devices take?", tables=("prediction",), draw=prediction, is_for=is_predicted
     ),
 }
 # of two result sets and of no experiment: compare.py draws it

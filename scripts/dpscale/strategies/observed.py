@@ -33,6 +33,7 @@ class Switch:
         self._hook: Hook = hook or (None, averaged)
         self._model: DistributedDataParallel | None = None
         self.broadcasts_buffers = False
+        self.bucket_bytes: dict[int, int] = {}  # of gradients, by the bucket's number
 
     def attach(self, model: DistributedDataParallel) -> None:
         """To the wrapper that it was registered with."""
@@ -47,6 +48,7 @@ class Switch:
 
     def handle(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         number = bucket.index()
+        self.bucket_bytes[number] = bucket.buffer().nbytes
         self.observer.ready(number)
         if not self._exchanges:
             done = nothing(bucket)

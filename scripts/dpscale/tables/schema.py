@@ -9,6 +9,7 @@ from dpscale import metrics
 from dpscale.causes import CAUSES, EPOCH_COSTS
 from dpscale.phases import STARTUP_PARTS
 from dpscale.record import Record
+from dpscale.scaling_model.prediction import PARTS
 from dpscale.trial import Trial
 
 if TYPE_CHECKING:  # imported where tables are made: Snakemake reads TABLES at every start
@@ -354,6 +355,34 @@ ENVIRONMENT_CHANGES = {
     "of_the_class": "whether it is one of those that the records of one table must share",
 }
 OF_TWO_SETS = {"changes": CHANGES, "environment_changes": ENVIRONMENT_CHANGES}  # of no experiment: see compare.py
+PREDICTION = {
+    **{name: IDENTITY[name] for name in CELL},
+    "model": "what predicted it: measured parts, which is this project's, or a simpler law that is fitted to the same launches",
+    "predicted_at": "UTC time at which it was written into the ledger",
+    "calibrated_up_to": "devices of the largest trials that it was made from",
+    "calibrating": "whether trials of this topology are among them: then it predicts nothing",
+    "in_advance": "whether no launch of this topology was there yet",
+    "current": "whether it is the latest prediction of this topology",
+    "predicted_epoch_time_s": "training time of one epoch, in s",
+    "predicted_epoch_time_s_low": "lower end of predicted_epoch_time_s: with the upper one, where four of five launches should be",
+    "predicted_epoch_time_s_high": "upper end of predicted_epoch_time_s",
+    "predicted_95_low_s": "lower end of the interval where 19 of 20 launches should be",
+    "predicted_95_high_s": "its upper end",
+    "measured_epoch_time_s": "median over the launches that were measured since, or before; empty without any",
+    "measured_epoch_time_s_low": "lower end of measured_epoch_time_s",
+    "measured_epoch_time_s_high": "upper end of measured_epoch_time_s",
+    "spread": "what these two are: a 95 % interval from 6 launches on, else the range",
+    "launches": "that were measured",
+    "error_percent": "predicted less measured, as a share of measured, in %",
+    "verdict": "hit: the measured median is between low and high; miss; not measured yet; or calibrated from",
+    "launches_inside": "launches between low and high",
+    "scaling_efficiency": "predicted X(N) / (N X(1))",
+    "steps": "of an epoch",
+    **PARTS,
+    "epoch_fixed_s": "of an epoch, whatever its steps: start and end of the loader",
+    "limited_by": "the part that takes most beyond compute; compute, where that takes more than all others",
+    "code": "digest of the predicting code",
+}
 TABLES = {
     "timings": TIMINGS,
     "summary": SUMMARY,
@@ -368,17 +397,11 @@ TABLES = {
     "records": RECORDS,
     "collectives": COLLECTIVES,
     "published": PUBLISHED,
+    "prediction": PREDICTION,
 }
-MADE_APART = {"collectives"}  # not from the records of trials
-WHOLE_NUMBERS = (
-    "batch_size_per_device",
-    "global_batch_size",
-    "rank",
-    "samples",
-    "other_processes",
-    "rounds",
-    "repeats_needed",
-)
+MADE_APART = {"collectives", "prediction"}  # not from the records of trials
+WHOLE_NUMBERS = {"batch_size_per_device", "global_batch_size", "rank", "samples", "other_processes", "rounds"}
+WHOLE_NUMBERS |= {"launches", "launches_inside", "repeats_needed"}
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
 TEXTS |= {"effective_precision", "epoch_time_source", "host", "started_at", "ended_at", "warnings"}
 TEXTS |= {"record", "record_sha256", "code_digest", "commit"}
@@ -389,6 +412,7 @@ TEXTS |= {"backend", "operation", "dtype"}
 TEXTS |= {"reference_set", "whose", "source", "system", "device_model", "model", "quantity", "published_as", "unit"}
 TEXTS |= {"reference_cell", "measured_cell", "measured_differs_in", "note"}
 TEXTS |= {"fact", "before", "after"}
+TEXTS |= {"model", "predicted_at", "limited_by", "code"}
 
 
 def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -1,0 +1,160 @@
+"""What more devices will take: predictions with their intervals, simpler laws, and what was measured; and of what it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dpscale.config import FigureConfig
+from dpscale.figures.drawing import GREY, LINES, Tables, colours, rounded, seconds, write_foot
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PARTS_MODEL = "measured parts"
+KNEE_EFFICIENCY = 0.5
+PARTS = {
+    "compute_s": "compute",
+    "contention_s": "contention",
+    "compression_s": "compression",
+    "stretch_s": "stretch",
+    "exposed_communication_s": "exposed communication",
+    "straggler_s": "stragglers",
+}
+HATCHES = ("", "//", "\\\\", "xx", "..", "++")
+NOTHING = "n/a: nothing is predicted in this experiment (prediction.calibrate_up_to in its configuration)"
+MOST_SHOWN = 4  # of lines about single topologies
+
+
+def prediction(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
+    """Two panels for each strategy and launcher: epoch times over N, and the parts of a step."""
+    table = tables["prediction"]
+    current = table[table.current]
+    if current.empty:
+        axes = figure.subplots()
+        axes.axis("off")
+        axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
+        write_foot(figure, [NOTHING], settings, "prediction.csv")
+        return
+    groups = list(current.groupby(["strategy", "launcher"], sort=False))
+    figure.set_figheight(figure.get_figheight() * (0.6 + 0.6 * len(groups)))
+    all_axes = figure.subplots(len(groups), 2, squeeze=False)
+    notes: list[str] = []
+    for (times, parts), ((strategy, launcher), rows) in zip(all_axes, groups, strict=True):
+        ours = rows[rows.model == PARTS_MODEL].sort_values(["devices", "nodes"])
+        _times(times, ours, rows[rows.model != PARTS_MODEL], settings)
+        _parts(parts, ours, settings)
+        times.set_title(f"{strategy}, {launcher}")
+        notes += _notes(f"{strategy}, {launcher}" if len(groups) > 1 else str(strategy), ours)
+    for axes in all_axes[-1]:
+        axes.legend(
+            frameon=False, fontsize=settings.font_size_pt - 2, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2
+        )
+    up_to = ", ".join(str(count) for count in sorted(set(current.calibrated_up_to)))
+    head = f"Calibrated from trials on up to {up_to} devices; bands: where 80 % of launches should be; points: medians of launches."
+    write_foot(figure, [head, *notes], settings, "prediction.csv")
+
+
+def _times(axes: Axes, ours: pd.DataFrame, laws: pd.DataFrame, settings: FigureConfig) -> None:
+    colour = colours([PARTS_MODEL], settings)[PARTS_MODEL]
+    line = ours.drop_duplicates("devices")  # of topologies with as many devices the one on fewest nodes
+    axes.fill_between(
+        line.devices, line.predicted_epoch_time_s_low, line.predicted_epoch_time_s_high, color=colour, alpha=0.25
+    )
+    axes.plot(line.devices, line.predicted_epoch_time_s, color=colour, label="predicted")
+    for number, (name, rows) in enumerate(laws.groupby("model", sort=False)):
+        each = rows.sort_values("devices").drop_duplicates("devices")
+        style = LINES[1 + number % (len(LINES) - 1)]
+        shade = str(0.35 + 0.4 * number / max(1, laws.model.nunique()))
+        axes.plot(
+            each.devices,
+            each.predicted_epoch_time_s,
+            color=shade,
+            linestyle=style,
+            linewidth=1,
+            label=worded(str(name)),
+        )
+    found = ours[ours.measured_epoch_time_s.notna()]
+    errors = [
+        found.measured_epoch_time_s - found.measured_epoch_time_s_low,
+        found.measured_epoch_time_s_high - found.measured_epoch_time_s,
+    ]
+    for rows, fill, label in (
+        (found[found.calibrating], "full", "calibrated from"),
+        (found[~found.calibrating], "none", "measured"),
+    ):
+        bars = [error[rows.index] for error in errors]
+        axes.errorbar(
+            rows.devices,
+            rows.measured_epoch_time_s,
+            yerr=bars,
+            fmt="o",
+            fillstyle=fill,
+            color="black",
+            capsize=3,
+            label=label if len(rows) else None,
+        )
+    _over_devices(axes, ours)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: rounded(value))
+    axes.yaxis.set_minor_formatter(lambda value, _: rounded(value) if str(value).strip("0.")[:1] in "25" else "")
+    axes.set_ylabel("epoch time in s (training)")
+
+
+def _over_devices(axes: Axes, ours: pd.DataFrame) -> None:
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    axes.set_xscale("log", base=2)
+    ticks = sorted(ours.devices.unique())
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FixedFormatter([str(tick) for tick in ticks]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("devices N")
+
+
+def _parts(axes: Axes, ours: pd.DataFrame, settings: FigureConfig) -> None:
+    names = [f"{row.nodes}x{row.devices_per_node}" for row in ours.itertuples()]
+    colour_of = colours(list(PARTS), settings)
+    below = 0 * ours.compute_s
+    for (part, label), hatch in zip(PARTS.items(), HATCHES, strict=True):
+        if (ours[part] > 0).any():
+            axes.bar(
+                names, ours[part], bottom=below, color=colour_of[part], hatch=hatch, edgecolor="white", label=label
+            )
+            below = below + ours[part]
+    axes.set_ylabel("predicted step in s")
+    axes.set_xlabel("nodes x devices per node")
+
+
+def worded(part: str) -> str:
+    return part.replace("_", " ")
+
+
+def _notes(label: str, ours: pd.DataFrame) -> Iterator[str]:
+    """The knee, what limits it, and what came true."""
+    good = ours[ours.scaling_efficiency >= KNEE_EFFICIENCY]
+    beyond = ours[ours.scaling_efficiency < KNEE_EFFICIENCY]
+    if len(good) and len(beyond):
+        last, first = good.iloc[good.devices.argmax()], beyond.iloc[beyond.devices.argmin()]
+        yield (
+            f"{label}: scaling efficiency is {rounded(last.scaling_efficiency)} on {last.nodes}x{last.devices_per_node} and "
+            f"{rounded(first.scaling_efficiency)} on {first.nodes}x{first.devices_per_node}, limited by {worded(first.limited_by)}."
+        )
+    elif len(good):
+        last = good.iloc[good.devices.argmax()]
+        yield (
+            f"{label}: scaling efficiency is still {rounded(last.scaling_efficiency)} on {last.nodes}x{last.devices_per_node}; "
+            f"limited by {worded(last.limited_by)}."
+        )
+    judged = list(ours[ours.verdict.isin(["hit", "miss"])].itertuples())
+    for row in judged[:MOST_SHOWN]:
+        when = "" if row.in_advance else ", predicted after it was measured"
+        yield (
+            f"{label} on {row.nodes}x{row.devices_per_node}: predicted {seconds(row.predicted_epoch_time_s)}, measured "
+            f"{seconds(row.measured_epoch_time_s)} ({row.error_percent:+.1f} %, {row.verdict}{when})."
+        )
+    if len(judged) > MOST_SHOWN:
+        hits = sum(row.verdict == "hit" for row in judged)
+        yield f"{label}: {hits} of {len(judged)} within their intervals."

@@ -1,0 +1,91 @@
+"""Rows that say what was predicted, by the measured parts and by simpler laws, and what came true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpscale import statistics
+from dpscale.ledger import Entry
+from dpscale.scaling_model.calibration import INTERVALS_PERCENT
+from dpscale.tables.cells import floats, measured
+from dpscale.tables.schema import frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTS_MODEL = "measured parts"
+NARROW, WIDE = map(str, INTERVALS_PERCENT)
+
+
+def make_table(experiment: str, ledger: Sequence[Entry], timings: pd.DataFrame) -> pd.DataFrame:
+    """The table `prediction` of one experiment: each prediction that was ever made beside what was measured of it."""
+    latest = {(entry.strategy, entry.launcher, entry.nodes, entry.devices_per_node): entry for entry in ledger}
+    rows = []
+    for entry in ledger:
+        place = (entry.strategy, entry.launcher, entry.nodes, entry.devices_per_node)
+        launches = measured(_launches(timings, entry))
+        shared = {"experiment": experiment, "current": entry is latest[place]}
+        rows += [{**shared, **row} for row in _rows(entry, floats(launches, "epoch_time_s"))]
+    return frame("prediction", rows)
+
+
+def _launches(timings: pd.DataFrame, entry: Entry) -> pd.DataFrame:
+    same = timings.strategy.isin(entry.same)
+    for name in ("launcher", "nodes", "devices_per_node"):
+        same &= timings[name] == getattr(entry, name)
+    return timings[same]
+
+
+def _rows(entry: Entry, epochs_s: list[float]) -> Iterator[dict[str, Any]]:
+    shared: dict[str, Any] = {
+        **{
+            name: getattr(entry, name)
+            for name in ("strategy", "base", "launcher", "nodes", "devices_per_node", "devices", "predicted_at", "code")
+        },
+        "calibrated_up_to": entry.calibrated_up_to,
+        "calibrating": entry.devices <= entry.calibrated_up_to,
+        "in_advance": not entry.measured_before,
+        "launches": len(epochs_s),
+    }
+    if epochs_s:
+        found = statistics.estimate(epochs_s)
+        shared |= {
+            "measured_epoch_time_s": found.value,
+            "measured_epoch_time_s_low": found.low,
+            "measured_epoch_time_s_high": found.high,
+            "spread": found.spread,
+        }
+    narrow, wide = entry.intervals[NARROW], entry.intervals[WIDE]
+    row = shared | {
+        "model": PARTS_MODEL,
+        "predicted_epoch_time_s": entry.epoch_time_s,
+        "predicted_epoch_time_s_low": narrow.low,
+        "predicted_epoch_time_s_high": narrow.high,
+        "predicted_95_low_s": wide.low,
+        "predicted_95_high_s": wide.high,
+        "scaling_efficiency": entry.scaling_efficiency,
+        "steps": entry.steps,
+        **entry.parts,
+        "epoch_fixed_s": entry.epoch_fixed_s,
+        "limited_by": entry.limited_by,
+        "verdict": "not measured yet",
+    }
+    if entry.devices <= entry.calibrated_up_to:
+        row["verdict"] = "calibrated from"
+    elif epochs_s:
+        middle = shared["measured_epoch_time_s"]
+        row |= {
+            "launches_inside": sum(narrow.low <= epoch_s <= narrow.high for epoch_s in epochs_s),
+            "verdict": "hit" if narrow.low <= middle <= narrow.high else "miss",
+        }
+    yield row | _error(entry.epoch_time_s, epochs_s)
+    for law, epoch_time_s in entry.baselines.items():
+        yield shared | {"model": law, "predicted_epoch_time_s": epoch_time_s, **_error(epoch_time_s, epochs_s)}
+
+
+def _error(predicted_s: float, epochs_s: list[float]) -> dict[str, float]:
+    if not epochs_s:
+        return {}
+    measured_s = statistics.estimate(epochs_s).value
+    return {"error_percent": 100 * (predicted_s - measured_s) / measured_s}
