@@ -19,6 +19,7 @@ from typing import Any
 
 from dpscale import attempt, launching, own, slurm
 from dpscale.code import SCRIPTS, trial_code
+from dpscale.disk import if_there_is_room
 from dpscale.environment import describe_machine
 from dpscale.errors import UserError
 from dpscale.history import FOLDER, History
@@ -104,7 +105,8 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
                 attempts = run_attempts(trial, args, job, history, drafts, log)
         except (UserError, attempt.Interrupted) as ended:
             if first_node:
-                history.end(how_it_ended(ended))
+                with if_there_is_room():
+                    history.end(how_it_ended(ended))
             raise
         if not first_node:
             return "ok: node 0 has the record"
