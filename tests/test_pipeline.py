@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from pipeline import ROOT, Checkout, Done, send, small_config, small_experiment, wait_until, whole_run
@@ -518,8 +519,6 @@ def test_a_slip_on_the_command_line_is_refused_too(fresh: Checkout, setting: str
 
 
 def test_more_ranks_than_cores_run_as_asked_and_are_called_oversubscribed(tmp_path: Path) -> None:
-    import psutil
-
     ranks = max(4, 2 * len(psutil.Process().cpu_affinity()))
     experiment = small_experiment(strategies={"ddp": None}, topologies=[f"1x{ranks}"], batch={"per_device": 4})
     checkout = Checkout.fresh(tmp_path / "dpscale", small_config(experiment))
@@ -676,12 +675,28 @@ def test_a_dead_holder_does_not_hide_a_living_one(tmp_path: Path, monkeypatch: p
         lock.is_left_behind()
 
 
+def test_a_dead_holder_that_nobody_waits_for_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zombie: in a container whose first process is no init, every orphan that ends stays one."""
+    monkeypatch.chdir(tmp_path)
+    lock.LOCKS.mkdir(parents=True)
+    (lock.LOCKS / "0.input.lock").touch()
+    lock.say_who_may_hold()
+    (path,) = lock.HOLDERS.iterdir()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        holder = {"pid": process.pid, "started_s": psutil.Process(process.pid).create_time()}
+        path.write_text(json.dumps(json.loads(path.read_text()) | holder))
+        with pytest.raises(UserError, match=f"process {process.pid} works in this folder"):
+            lock.is_left_behind()
+        process.kill()
+        wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE, 10, "its end")
+        assert lock.is_left_behind()
+
+
 KILLED_WITH_THE_LOCK = """
-from snakemake.dag import DAG
 import os, signal
-DAG.postprocess = lambda *arguments, **keywords: os.kill(os.getpid(), signal.SIGKILL)
-from snakemake.cli import main
-main()
+from snakemake import cli, workflow
+workflow.JobScheduler = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+cli.main()
 """
 
 

@@ -72,7 +72,9 @@ def _why_not_dead(path: Path) -> str | None:
     if host != socket.gethostname():
         return f"process {pid} on {host} has locked this folder; {REMEDY}, and delete {path}"
     try:
-        alive = psutil.Process(pid).create_time() == started_s
+        process = psutil.Process(pid)
+        # a dead one that nobody waits for stays in the table: in a container whose first process is no init, for ever
+        alive = process.create_time() == started_s and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         alive = False
     return f"process {pid} works in this folder; {REMEDY}" if alive else None

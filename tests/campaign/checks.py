@@ -13,7 +13,7 @@ import pandas as pd
 from pipeline import Checkout
 
 from dpscale.errors import UserError
-from dpscale.record import RECORD, Record, read_steps
+from dpscale.record import MONITOR, RECORD, STEPS, Record, read_steps
 
 TOLERANCE = 1e-6  # of losses, on a CPU
 GRACE_S = 20.0  # until the kernel and a launch that ends in order are through
@@ -90,21 +90,31 @@ def _largest_gap(mine: list[float | None], theirs: list[float | None]) -> float:
     return max((abs(a - b) for a, b in pairs), default=0.0)
 
 
-def half_written(results: Path) -> list[str]:
-    """Files that have their final name, and are not whole."""
+def half_written(results: Path, since_ns: int = 0) -> list[str]:
+    """Files that have their final name, and are not whole.
+
+    Args:
+        since_ns: of the clock of files; what was there before, and damaged, is not this command's.
+    """
     wrong = []
-    for _, path in _records(results):
-        try:
-            Record.read(path)
-        except UserError as error:
-            wrong.append(str(error))
+    for path in (path for _, path in _records(results)):
+        if _written(since_ns, path, path.with_name(STEPS), path.with_name(MONITOR)):
+            try:
+                Record.read(path)
+            except UserError as error:
+                wrong.append(str(error))
     for path in results.rglob("attempts.json"):
-        try:
-            json.loads(path.read_text())
-        except ValueError as error:
-            wrong.append(f"{path}: {error}")
+        if _written(since_ns, path):
+            try:
+                json.loads(path.read_text())
+            except ValueError as error:
+                wrong.append(f"{path}: {error}")
     tables = results.glob("*/tables/*.csv")
     return wrong + [f"{path}: its last line has no end" for path in tables if not path.read_bytes().endswith(b"\n")]
+
+
+def _written(since_ns: int, *paths: Path) -> bool:
+    return any(path.exists() and path.stat().st_mtime_ns >= since_ns for path in paths)
 
 
 def orphans(checkout: Checkout, grace_s: float = GRACE_S) -> list[str]:

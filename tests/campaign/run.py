@@ -14,7 +14,7 @@ from pipeline import Checkout, small_config, small_experiment
 
 from campaign.checks import Ended, differences, half_written, orphans, remains
 from campaign.injector import arming, damage, free_the_disk, may_mount, small_disk, strike
-from campaign.plan import AT_ANY_TIME, Fault, Plan, plan_of
+from campaign.plan import AT_ANY_TIME, Damage, Fault, plan_of
 from dpscale.errors import UserError
 
 EXPERIMENT, TRIALS = "campaign", 12
@@ -93,49 +93,50 @@ def run_seed(seed: int, folder: Path, expected: Undisturbed) -> Outcome:
     """Everything that a seed has in store, and what is wrong in the end."""
     plan = plan_of(seed, may_mount(), EPOCHS * (TRAIN_SAMPLES // BATCH))
     disk: AbstractContextManager[Any] = small_disk(folder, DISK) if may_mount() else nullcontext()
-    logs = folder.with_name(f"{folder.name}-logs")
+    logs = folder.with_name(f"{folder.name}-logs")  # on a disk that nobody fills
     logs.mkdir(parents=True)
     with disk:
         checkout = Checkout.fresh(folder / "dpscale", configuration())
+        outcome = Outcome(seed)
         begin = time.monotonic()
         try:
-            outcome = _all_rounds(plan, checkout, logs, expected)
+            for number, fault in enumerate([*plan.faults, None]):
+                damages = [planned for planned in plan.damages if planned.round == number]
+                found, wrong = _round(checkout, fault, damages, logs / f"round-{number}", expected.trial_s)
+                outcome.rounds.append(found)
+                outcome.problems += [
+                    f"round {number}, {fault.kind if fault else 'undisturbed'}: {text}" for text in wrong
+                ]
+            outcome.problems += _wrong_in_the_end(checkout, outcome.rounds[-1], expected)
         finally:
             checkout.end()
         outcome.wall_s = time.monotonic() - begin
     return outcome
 
 
-def _all_rounds(plan: Plan, checkout: Checkout, logs: Path, expected: Undisturbed) -> Outcome:
-    outcome = Outcome(plan.seed)
-    for number, fault in enumerate([*plan.faults, None]):
-        done = [
-            f"{planned.kind}: {found}"
-            for planned in plan.damages
-            if planned.round == number and (found := damage(planned, checkout)) is not None
-        ]
-        begin = time.monotonic()
-        log = logs / f"round-{number}.log"
-        returncode, struck = _run(checkout, fault, logs / f"faults-{number}", log, expected.trial_s)
-        wrong = [] if returncode is not None else [f"not over after {TIMEOUT_S:g} s"]
-        wrong += orphans(checkout)
-        checkout.end()
-        free_the_disk(checkout.root)
-        wrong += half_written(checkout.results())
-        outcome.problems += [
-            f"round {number}, {fault.kind if fault else 'undisturbed'}: {problem}" for problem in wrong
-        ]
-        wall_s = time.monotonic() - begin
-        outcome.rounds.append(Round(fault.kind if fault else None, struck, done, returncode, wall_s))
-    if returncode != 0:
-        outcome.problems.append(f"the undisturbed round ended with {returncode}: {log.read_text()[-2000:]}")
-        return outcome
-    outcome.problems += remains(checkout)
+def _round(
+    checkout: Checkout, fault: Fault | None, damages: list[Damage], logs: Path, trial_s: float
+) -> tuple[Round, list[str]]:
+    """Damage, and the command with its fault; and what is wrong afterwards."""
+    done = [f"{planned.kind}: {found}" for planned in damages if (found := damage(planned, checkout)) is not None]
+    begin, begin_ns = time.monotonic(), time.time_ns()
+    returncode, struck = _run(checkout, fault, logs, logs.with_suffix(".log"), trial_s)
+    wrong = [] if returncode is not None else [f"not over after {TIMEOUT_S:g} s"]
+    wrong += orphans(checkout)
+    checkout.end()
+    free_the_disk(checkout.root)
+    wrong += half_written(checkout.results(), begin_ns)
+    return Round(fault.kind if fault else None, struck, done, returncode, time.monotonic() - begin), wrong
+
+
+def _wrong_in_the_end(checkout: Checkout, last: Round, expected: Undisturbed) -> list[str]:
+    """After the round that nobody disturbed."""
+    if last.returncode != 0:
+        return [f"the undisturbed round ended with {last.returncode}"]
     try:
-        outcome.problems += differences(expected.ended, Ended.of(checkout.results()))
+        return remains(checkout) + differences(expected.ended, Ended.of(checkout.results()))
     except UserError as error:
-        outcome.problems.append(str(error))
-    return outcome
+        return [str(error)]
 
 
 def _run(
@@ -165,7 +166,6 @@ def _run(
             returncode = None
             checkout.end()
             process.wait()
-    if struck is None and (faults / "struck").exists():
-        assert fault is not None
-        struck = f"launch {fault.launch}, step {fault.step}" if (faults / "launch-0").exists() else "a file"
+    if (faults / "struck").exists():
+        struck = (faults / "struck").read_text()
     return returncode, struck

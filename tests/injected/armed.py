@@ -15,6 +15,7 @@ from changes import after, pid_of_launch
 
 VARIABLE, MARK, LAUNCH = "DPSCALE_CAMPAIGN", "DPSCALE_TEST_RUN", "DPSCALE_CAMPAIGN_LAUNCH"
 BALLAST = "ballast"
+IN_A_WRITE = "everything is killed while a file is written"
 
 
 def armed() -> dict[str, Any]:
@@ -33,10 +34,11 @@ def count(name: str) -> int:
             return number
 
 
-def is_first() -> bool:
-    """Whether the fault has not struck yet; from now on it has."""
+def is_first(where: str) -> bool:
+    """Whether the fault has not struck yet; from now on it has, there."""
     try:
-        (Path(armed()["folder"]) / "struck").touch(exist_ok=False)
+        with (Path(armed()["folder"]) / "struck").open("x") as file:
+            file.write(where)
     except FileExistsError:
         return False
     return True
@@ -162,12 +164,9 @@ def meets_its_fault() -> None:
     def changed(self, part, last):
         fault = armed()["fault"]
         self.calls = getattr(self, "calls", 0) + 1
-        here = (int(os.environ[LAUNCH]), int(os.environ["RANK"]), self.calls)
-        if (
-            here == (fault["launch"], fault["rank"] % self.world.size, fault["step"])
-            and fault["kind"] in ACTS
-            and is_first()
-        ):
+        launch, rank = int(os.environ[LAUNCH]), int(os.environ["RANK"])
+        here = (launch, rank, self.calls) == (fault["launch"], fault["rank"] % self.world.size, fault["step"])
+        if here and fault["kind"] in ACTS and is_first(f"launch {launch}, rank {rank}, step {self.calls}"):
             ACTS[fault["kind"]]()
         return forward(self, part, last)
 
@@ -183,11 +182,8 @@ def dies_while_writing() -> None:
 
     def changed(path, content):
         fault = armed()["fault"]
-        if (
-            fault["kind"] == "everything is killed while a file is written"
-            and count("write") == fault["write"]
-            and is_first()
-        ):
+        here = fault["kind"] == IN_A_WRITE and count("write") == fault["write"]
+        if here and is_first(f"{path.parent.name}/{path.name}"):
             path.with_name(f".{path.name}.partial").write_bytes(content[: len(content) // 2])
             kill_everything()
         write(path, content)
