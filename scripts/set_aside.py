@@ -46,6 +46,12 @@ def what_is_wrong(path: Path, folder: PurePath, folder_of: Callable[[Path], Pure
     return None if belongs_into == folder else f"{path}: it belongs into {belongs_into}"
 
 
+def forget_tables(experiment: Path) -> None:
+    """They are made of its results in seconds, and Snakemake makes none of these again unless something is to be made of it."""
+    for table in experiment.glob("tables/*.csv"):
+        table.unlink()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="the results folder")
@@ -57,6 +63,7 @@ def main() -> int:
                 if wrong is not None:
                     aside = path.with_stem(f"{path.stem}.damaged")
                     with room_for(path):
+                        forget_tables(args.results / path.relative_to(args.results).parts[0])
                         path.replace(aside)
                     print(f"{wrong}; set aside as {aside.name}, to be measured again")
     except UserError as error:

@@ -57,6 +57,19 @@ def test_a_record_of_which_a_file_is_cut(name: str, tmp_path: Path, capsys, monk
     assert said(tmp_path, capsys, monkeypatch) == ""
 
 
+def test_tables_are_made_again_with_it_for_snakemake_looks_no_further_than_what_is_missing(
+    tmp_path: Path, capsys, monkeypatch
+):
+    write(tmp_path, a_record(a_trial(experiment="whole")))
+    cut(write(tmp_path, a_record(a_trial(experiment="cut"))))
+    tables = [tmp_path / experiment / "tables" / "summary.csv" for experiment in ("whole", "cut")]
+    for table in tables:
+        table.parent.mkdir()
+        table.touch()
+    said(tmp_path, capsys, monkeypatch)
+    assert [table.exists() for table in tables] == [True, False]
+
+
 def test_a_record_in_another_trials_folder(tmp_path: Path, capsys, monkeypatch):
     first, second = (write(tmp_path, a_record(a_trial(repeat=repeat))) for repeat in (0, 1))
     for name in (RECORD, STEPS, MONITOR):

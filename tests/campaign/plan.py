@@ -45,7 +45,7 @@ class Fault:
     """One that strikes while the command runs."""
 
     kind: str
-    launch: int  # of the round, from 0
+    launch: int  # of the round, from 0; one that goes on from a checkpoint may have fewer steps: then the next one
     rank: int  # modulo the ranks that there are
     step: int  # of what that launch has to do, from 3 on
     write: int  # of all files that the round puts in place, from 0

@@ -156,7 +156,8 @@ def counts_launches() -> None:
 
 @after("dpscale.training")
 def meets_its_fault() -> None:
-    """In the planned step of the planned rank, in the planned launch of the round; the gate's trainings have fewer steps."""
+    """In the planned step of the planned rank, in the first launch from the planned one on that comes so far; the gate's
+    trainings have fewer steps."""
     from dpscale.training import Training
 
     forward = Training.forward
@@ -165,8 +166,13 @@ def meets_its_fault() -> None:
         fault = armed()["fault"]
         self.calls = getattr(self, "calls", 0) + 1
         launch, rank = int(os.environ[LAUNCH]), int(os.environ["RANK"])
-        here = (launch, rank, self.calls) == (fault["launch"], fault["rank"] % self.world.size, fault["step"])
-        if here and fault["kind"] in ACTS and is_first(f"launch {launch}, rank {rank}, step {self.calls}"):
+        here = (rank, self.calls) == (fault["rank"] % self.world.size, fault["step"])
+        if (
+            here
+            and launch >= fault["launch"]
+            and fault["kind"] in ACTS
+            and is_first(f"launch {launch}, rank {rank}, step {self.calls}")
+        ):
             ACTS[fault["kind"]]()
         return forward(self, part, last)
 
