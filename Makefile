@@ -1,4 +1,4 @@
-# make run | more | snapshot | compare | test | lint | bench | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
+# make run | more | snapshot | compare | test | lint | bench | campaign | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
 #
 #   PYTHON=python3.12     another interpreter, 3.11 or newer
 #   CORES=4               how many cores Snakemake may use
@@ -6,6 +6,7 @@
 #   CPU_ONLY=1            PyTorch's CPU build (0.2 GB instead of 5.8 GB), for laptops without an NVIDIA GPU
 #   ARGS="--config partial=true"   more arguments for snakemake
 #   PRESET=workflow/experiments/every_strategy.yaml   a configuration over config.yaml
+#   SEEDS=20              make campaign: how many
 #   MORE=5 MOST=30        make more: intervals at most 5 % of the epoch time wide, by 30 repeats of a cell at most
 #   NAME=before           make snapshot: what the result set is called; without it, those that are kept are listed
 #   BEFORE=a AFTER=b      make compare: two snapshots; without AFTER, the first and the present results
@@ -19,6 +20,7 @@ WORKERS ?= 2
 ARGS ?=
 BIN := .venv/bin
 PRESET ?=
+SEEDS ?= 20
 MORE ?= 5
 MOST ?= 30
 NAME ?=
@@ -36,12 +38,13 @@ RUN_LOCK := $(word 1,$(LOCKS))
 DEV_LOCK := $(word 2,$(LOCKS))
 DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 
-.PHONY: run reprobe more snapshot compare test lint format bench deepspeed horovod schema lock clean
+.PHONY: run reprobe more snapshot compare test lint format bench campaign deepspeed horovod schema lock clean
 
 run: .venv/run-ready
 	@$(BIN)/python scripts/unlock.py
+	@$(BIN)/python scripts/set_aside.py $(RESULTS)
 	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
-	$(BIN)/snakemake --cores $(CORES) --report $(RESULTS)/report.html $(ARGS)
+	$(BIN)/snakemake --cores $(CORES) --report $(RESULTS)/report.html $(ARGS) || { rm -f $(RESULTS)/report.html; exit 1; }
 	@$(BIN)/python scripts/show.py $(RESULTS)/*/tables/summary.csv --report $(RESULTS)/report.html
 
 # Once what was missing is there: trials that were unavailable run again, and what is made from them.
@@ -82,6 +85,10 @@ format: .venv/dev-ready
 
 bench: .venv/dev-ready
 	$(BIN)/python tests/bench/run.py
+
+# The same 12 trials under the faults of each seed (tests/campaign): 1 to 2 minutes a seed on two quiet cores.
+campaign: .venv/dev-ready
+	PYTHONPATH=scripts:tests $(BIN)/python -m campaign --seeds=$(SEEDS)
 
 # Optional: what the strategy `deepspeed` needs; without it, that strategy is unavailable and says so.
 deepspeed: .venv/deepspeed-ready

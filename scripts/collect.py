@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpscale.code import trial_code
 from dpscale.config import load_config
+from dpscale.disk import room_for
 from dpscale.errors import UserError
 from dpscale.plan import plan_trials
 from dpscale.record import RECORD, Record, is_there, read_samples, read_steps, write_atomically
@@ -69,12 +70,13 @@ def main() -> int:
             digests={name: sha256_of(path) for name, path in paths.items()},
             published=sets_of(config.experiments[args.experiment].references, published()),
         )
+        with room_for(args.out):
+            args.out.mkdir(parents=True, exist_ok=True)
+            for name, table in tables.items():
+                write_atomically(args.out / f"{name}.csv", table.to_csv(index=False).encode())
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    args.out.mkdir(parents=True, exist_ok=True)
-    for name, table in tables.items():
-        write_atomically(args.out / f"{name}.csv", table.to_csv(index=False).encode())
     return 0
 
 

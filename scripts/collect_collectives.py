@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpscale.code import collectives_code
 from dpscale.collectives.run import FILE, Result, Run, read_times
+from dpscale.disk import room_for
 from dpscale.errors import UserError
 from dpscale.record import is_there, write_atomically
 from dpscale.tables.collectives import make_table
@@ -45,11 +46,12 @@ def main() -> int:
     try:
         found = [measured(Run(**run), args.results, args.partial) for run in args.runs]
         table = make_table(found, args.mixed_nodes)
+        with room_for(args.out):
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(args.out, table.to_csv(index=False).encode())
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(args.out, table.to_csv(index=False).encode())
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -11,6 +12,7 @@ import matplotlib
 matplotlib.use("Agg")  # whatever MPLBACKEND says: no window is ever wanted
 
 from dpscale.config import FigureConfig
+from dpscale.disk import DiskIsFull
 from dpscale.figures import FIGURES, render
 from dpscale.record import write_atomically
 from dpscale.tables import read_table
@@ -18,7 +20,7 @@ from dpscale.typed import validated
 from dpscale.workloads.prepared import sha256_of
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figure", choices=FIGURES)
     parser.add_argument("--tables", type=Path, required=True, help="folder of the experiment's tables")
@@ -31,9 +33,14 @@ def main() -> None:
     origin = args.tables / f"{row.source}.csv"
     source = f"{origin.name} sha256:{sha256_of(origin)}"  # which scripts/trace_figure.py looks for
     files = render(args.figure, tables, settings, [path.suffix.removeprefix(".") for path in args.out], source)
-    for path, content in zip(args.out, files.values(), strict=True):
-        write_atomically(path, content)
+    try:
+        for path, content in zip(args.out, files.values(), strict=True):
+            write_atomically(path, content)
+    except DiskIsFull as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

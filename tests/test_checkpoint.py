@@ -220,6 +220,12 @@ def test_the_newest_two_are_kept(tmp_path: Path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_what_an_attempt_left_half_written_is_removed_by_the_next_save(tmp_path: Path):
+    (tmp_path / ".partial-epoch-00001-step-0000003").mkdir()
+    saved(tmp_path, Progress(2, 0, 0))
+    assert [path.name for path in tmp_path.iterdir()] == [Progress(2, 0, 0).folder_name]
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [

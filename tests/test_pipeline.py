@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from pipeline import ROOT, Checkout, Done, send, small_config, small_experiment, wait_until, whole_run
@@ -22,6 +24,7 @@ from dpscale.config import load_config
 from dpscale.errors import UserError
 from dpscale.order import measuring_order
 from dpscale.plan import plan_trials
+from dpscale.record import Record
 from dpscale.tables.schema import TABLES as SCHEMA
 from dpscale.trial import Trial
 
@@ -520,8 +523,6 @@ def test_a_slip_on_the_command_line_is_refused_too(fresh: Checkout, setting: str
 
 
 def test_more_ranks_than_cores_run_as_asked_and_are_called_oversubscribed(tmp_path: Path) -> None:
-    import psutil
-
     ranks = max(4, 2 * len(psutil.Process().cpu_affinity()))
     experiment = small_experiment(strategies={"ddp": None}, topologies=[f"1x{ranks}"], batch={"per_device": 4})
     checkout = Checkout.fresh(tmp_path / "dpscale", small_config(experiment))
@@ -634,7 +635,8 @@ def test_make_run_unlocks_what_a_killed_snakemake_has_left_and_nothing_that_live
     assert unlock(checkout).returncode == 0
     long_trial.finishes("--rerun-incomplete")
     assert unlock(checkout).output == ""
-    assert "scripts/unlock.py\n\t$(BIN)/snakemake" in (ROOT / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    assert "scripts/unlock.py\n\t@$(BIN)/python scripts/set_aside.py $(RESULTS)\n\t$(BIN)/snakemake" in makefile
 
 
 def test_a_lock_of_another_machine_or_of_nobody_known_is_left_alone(
@@ -648,15 +650,90 @@ def test_a_lock_of_another_machine_or_of_nobody_known_is_left_alone(
         UserError, match="left no word of itself; wait or end it; if it is gone for sure: snakemake --unlock"
     ):
         lock.is_left_behind()
-    lock.say_who_holds()
+    lock.say_who_may_hold()
     with pytest.raises(UserError, match=f"process {os.getpid()} works in this folder"):
         lock.is_left_behind()
-    holder = json.loads(lock.HOLDER.read_text())
-    lock.HOLDER.write_text(json.dumps(holder | {"started_s": holder["started_s"] - 100}))  # the pid was given again
-    assert lock.is_left_behind()
-    lock.HOLDER.write_text(json.dumps(holder | {"host": "elsewhere"}))
+    (path,) = lock.HOLDERS.iterdir()
+    holder = json.loads(path.read_text())
+    path.write_text(json.dumps(holder | {"host": "elsewhere"}))
     with pytest.raises(UserError, match="on elsewhere has locked this folder"):
         lock.is_left_behind()
+    path.write_text(json.dumps(holder)[:-9])
+    with pytest.raises(UserError, match="nobody can tell from it who has locked this folder"):
+        lock.is_left_behind()
+    path.write_text(json.dumps(holder | {"started_s": holder["started_s"] - 100}))  # the pid was given again
+    assert lock.is_left_behind()
+    assert not list(lock.HOLDERS.iterdir())
+
+
+def test_a_dead_holder_does_not_hide_a_living_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lock.LOCKS.mkdir(parents=True)
+    (lock.LOCKS / "0.input.lock").touch()
+    lock.say_who_may_hold()
+    (mine,) = lock.HOLDERS.iterdir()
+    dead = json.loads(mine.read_text()) | {"pid": 2**22 + 1}
+    (lock.HOLDERS / "a.json").write_text(json.dumps(dead))
+    (lock.HOLDERS / "z.json").write_text(json.dumps(dead))
+    with pytest.raises(UserError, match=f"process {os.getpid()} works in this folder"):
+        lock.is_left_behind()
+
+
+def test_a_dead_holder_that_nobody_waits_for_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zombie: in a container whose first process is no init, every orphan that ends stays one."""
+    monkeypatch.chdir(tmp_path)
+    lock.LOCKS.mkdir(parents=True)
+    (lock.LOCKS / "0.input.lock").touch()
+    lock.say_who_may_hold()
+    (path,) = lock.HOLDERS.iterdir()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        holder = {"pid": process.pid, "started_s": psutil.Process(process.pid).create_time()}
+        path.write_text(json.dumps(json.loads(path.read_text()) | holder))
+        with pytest.raises(UserError, match=f"process {process.pid} works in this folder"):
+            lock.is_left_behind()
+        process.kill()
+        wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE, 10, "its end")
+        assert lock.is_left_behind()
+
+
+KILLED_WITH_THE_LOCK = """
+import os, signal
+from snakemake import cli, workflow
+workflow.JobScheduler = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+cli.main()
+"""
+
+
+def test_a_snakemake_killed_as_soon_as_it_has_the_lock_is_known(fresh: Checkout, tmp_path: Path) -> None:
+    """Before it starts anything: in the very first run there is no other trace of it."""
+    checkout = fresh.copy(tmp_path / "dpscale")
+    shutil.rmtree(checkout.root / ".snakemake", ignore_errors=True)
+    command = [sys.executable, "-c", KILLED_WITH_THE_LOCK, "--cores", "2", "prepare"]
+    killed = subprocess.run(command, cwd=checkout.root, env=checkout.environment(), capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert any((checkout.root / lock.LOCKS).iterdir())
+    assert unlock(checkout).returncode == 0
+    checkout.run("prepare")
+    assert not list((checkout.root / lock.HOLDERS).iterdir())
+
+
+def test_make_run_measures_again_what_is_cut(whole: Checkout, tmp_path: Path) -> None:
+    checkout = whole.copy(tmp_path / "dpscale")
+    record = checkout.results("small/trials/single/spawn/1x1/r0/record.json")
+    steps = checkout.results("small/trials/ddp/spawn/1x2/r1/steps.parquet")
+    for path in (record, steps):
+        os.truncate(path, path.stat().st_size // 2)
+    command = ["make", "run", f"BIN={Path(sys.executable).parent}", "-o", ".venv/run-ready", "ARGS=tables"]
+    made = subprocess.run(
+        command, cwd=checkout.root, env=checkout.environment(), capture_output=True, text=True, check=False
+    )
+    done = Done(made.returncode, made.stdout + made.stderr)
+    assert done.returncode == 0, done.output
+    assert f"{record.relative_to(checkout.root)}: not a whole record" in done.output
+    assert f"{steps.relative_to(checkout.root)}: missing, cut or not of this record" in done.output
+    assert done.measured == {"single/spawn/1x1/r0", "ddp/spawn/1x2/r1"}
+    assert record.with_name("record.damaged.json").exists()
+    assert Record.read(steps.with_name("record.json")).status == "ok"
 
 
 # --- what must not be there ----------------------------------------------------------------------------------------

@@ -439,8 +439,13 @@ def test_a_missing_file_is_refused(prepared):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff"], ids=str)
 def test_a_manifest_that_is_none_is_refused_with_the_remedy(prepared, content):
     (prepared / MANIFEST).write_bytes(content)
-    with pytest.raises(UserError, match=r"no prepared dataset .*; make it: snakemake prepare"):
+    with pytest.raises(UserError, match=rf"no prepared dataset .*; delete {prepared} and run snakemake prepare"):
         read_manifest(prepared)
+
+
+def test_a_manifest_that_is_not_there_is_to_be_made(tmp_path):
+    with pytest.raises(UserError, match=r"no prepared dataset .*; make it: snakemake prepare"):
+        read_manifest(tmp_path)
 
 
 def test_a_manifest_of_another_format_is_refused(prepared):

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 import psutil
 
+from dpscale.disk import if_there_is_room, room_for
 from dpscale.errors import UserError
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -163,7 +164,8 @@ def write_failure(drafts: Path, error: BaseException) -> None:
     message = "; ".join([str(error), *getattr(error, "__notes__", [])])
     if not isinstance(error, UserError):
         message = f"{f'rank {rank}' if rank else 'the launcher'} failed with {type(error).__name__}: {message}"
-    _put_down(path, {"when_ns": time.time_ns(), "message": message, "out_of_memory": is_out_of_memory(error)})
+    with if_there_is_room():
+        _put_down(path, {"when_ns": time.time_ns(), "message": message, "out_of_memory": is_out_of_memory(error)})
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -210,7 +212,8 @@ def refuse_stopped(drafts: Path) -> None:
 
 def write_exit(drafts: Path, rank: int, exitcode: int) -> None:
     """Put down, from the process that started it, how a node's first failing rank ended. Negative is a signal's number."""
-    _put_down(drafts / f"exit-{rank}.json", {"rank": rank, "exitcode": exitcode, "when_ns": time.time_ns()})
+    with if_there_is_room():
+        _put_down(drafts / f"exit-{rank}.json", {"rank": rank, "exitcode": exitcode, "when_ns": time.time_ns()})
 
 
 def watch_rank(run: Callable[[], object], drafts: Path, rank: int) -> int:
@@ -239,8 +242,9 @@ def watch_rank(run: Callable[[], object], drafts: Path, rank: int) -> int:
 def _put_down(path: Path, facts: dict[str, Any]) -> None:
     """Whole or not there: the writer may be ended at any moment."""
     temporary = path.with_suffix(".partial")
-    temporary.write_text(json.dumps(facts))
-    temporary.rename(path)
+    with room_for(path):
+        temporary.write_text(json.dumps(facts))
+        temporary.rename(path)
 
 
 def forget_failures(drafts: Path) -> None:

@@ -56,7 +56,8 @@ class Checkpoints:
         temporary = self.folder / f".partial-{progress.folder_name}"
         final = self.folder / progress.folder_name
         if world.rank == 0:
-            shutil.rmtree(temporary, ignore_errors=True)
+            for unfinished in self.folder.glob(".partial-*"):  # of an attempt that was killed, or found no room
+                shutil.rmtree(unfinished, ignore_errors=True)
             temporary.mkdir(parents=True)
         world.barrier()
         write(temporary)

@@ -12,6 +12,10 @@ class UserError(ValueError):
     """Bad input or a missing need. The text names the value, the place and the remedy."""
 
 
+class Damaged(UserError):
+    """A result that is cut or changed, or whose other files are: nothing but a new measurement helps."""
+
+
 class ConfigError(UserError):
     """The configuration can't be planned. The text has one line for each problem found."""
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dpscale.errors import UserError
+from dpscale.errors import Damaged, UserError
 from dpscale.record import write_atomically
 from dpscale.trial import LARGEST, Trial
 
@@ -119,7 +119,8 @@ class Search:
         """The search in a largest.json.
 
         Raises:
-            UserError: unreadable, or of another format.
+            Damaged: unreadable.
+            UserError: of another format.
         """
         remedy = f"delete {path} and run the same command again"
         try:
@@ -131,7 +132,7 @@ class Search:
         except UserError:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: no whole search ({type(error).__name__}: {error}); {remedy}") from None
+            raise Damaged(f"{path}: no whole search ({type(error).__name__}: {error}); {remedy}") from None
 
 
 def with_headroom(fits: int, headroom_percent: float, parts: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import re
 import shutil
@@ -16,11 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
 from dpscale import attempt, own, slurm
 from dpscale.code import SCRIPTS, digest_of
+from dpscale.disk import if_there_is_room, refuse_full, room_for
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
 from dpscale.history import History
@@ -29,7 +30,6 @@ from dpscale.launchers import CONTRACT, LAUNCHERS
 from dpscale.phases import LAUNCHED
 from dpscale.placement import ByHand, needs_a_job, place
 
-DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 # glibc gives freed memory back, and each step's tensors fault it in again page by page: a tenth of a CPU step and more,
 # and none that two strategies pay alike. Tensors above the first limit, the highest that glibc takes, are mapped still.
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
@@ -48,7 +48,7 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self._path, self._start_s = path, time.perf_counter()
-        self._file: IO[str] | None = None
+        self._file: FileIO | None = None
 
     def keep_earlier(self, attempts: int) -> None:
         """Before the first line: the log of the attempt before this one gets its number, of so many that there were."""
@@ -59,15 +59,18 @@ class Log:
             self._path.rename(self._path.with_suffix(f".attempt-{attempts}{self._path.suffix}"))
 
     def write(self, line: str) -> None:
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w")
-        self._file.write(f"[{time.perf_counter() - self._start_s:9.3f}] {line.rstrip()}\n")
-        self._file.flush()
+        """Raises DiskIsFull."""
+        with room_for(self._path):
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._path.open("wb", buffering=0)
+            self._file.write(f"[{time.perf_counter() - self._start_s:9.3f}] {line.rstrip()}\n".encode())
 
     def relay(self, stream: IO[str]) -> None:
+        """To its end, disk or not: ranks whose output nobody reads would wait for ever."""
         for line in stream:
-            self.write(BEFORE_A_TAG.sub("", line))
+            with if_there_is_room():
+                self.write(BEFORE_A_TAG.sub("", line))
 
 
 @contextmanager
@@ -80,10 +83,12 @@ def attempted(history: History, log: Log) -> Iterator[None]:
     try:
         yield
     except attempt.Interrupted as interrupted:
-        history.end(f"ended by {signal.Signals(interrupted.number).name}")
+        with if_there_is_room():
+            history.end(f"ended by {signal.Signals(interrupted.number).name}")
         raise
     except UserError as error:
-        history.end(str(error))
+        with if_there_is_room():
+            history.end(str(error))
         raise
     history.end("ok")
 
@@ -254,7 +259,9 @@ def run_attempts(
         attempt.refuse_stopped(drafts)
         can_retry = number < ATTEMPTS and by_hand is None  # by hand the other machines know one port
         if not (can_retry and attempt.address_was_taken(drafts, placement.master_port)):
-            raise attempt.failure_of(drafts, exitcode)
+            failure = attempt.failure_of(drafts, exitcode)
+            refuse_full(drafts)  # whatever the ranks could still say of it
+            raise failure
         attempt.forget_failures(drafts)
         log.write(f"port {placement.master_port} was taken meanwhile: trying another")
 
@@ -273,27 +280,22 @@ def to_its_end(launched: Launched, measure: Callable[[], str], args: argparse.Na
     prefer_this_python()  # horovodrun lies beside it
     try:
         refuse_nested_launchers()
-        outcome = measure()
+        with room_for(args.folder):
+            outcome = measure()
     except attempt.Busy as busy:
         print(f"{launched.id}: {busy}", file=sys.stderr)
         return 1
     except UserError as error:
-        log.write(f"{'' if isinstance(error, attempt.Stopped) else 'failed: '}{error}")
+        with if_there_is_room():
+            log.write(f"{'' if isinstance(error, attempt.Stopped) else 'failed: '}{error}")
         print(f"{launched.id}: {error}\n  log: {args.log}", file=sys.stderr)
         return EXIT_CODES.get(type(error), 1)
-    except OSError as error:
-        if error.errno not in DISK_IS_FULL:
-            raise
-        where = error.filename or args.folder  # nothing into the log: it lies there, too
-        print(
-            f"{launched.id}: {error.strerror}: {where}; free space there and run the same command again",
-            file=sys.stderr,
-        )
-        return 1
     except attempt.Interrupted as interrupted:
-        log.write(f"ended by {signal.Signals(interrupted.number).name}")
+        with if_there_is_room():
+            log.write(f"ended by {signal.Signals(interrupted.number).name}")
         return 128 + interrupted.number
-    log.write(outcome)
+    with if_there_is_room():  # the record has it
+        log.write(outcome)
     if outcome != "ok":
         print(f"{launched.id}: {outcome}", file=sys.stderr)
     return 0

@@ -14,7 +14,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from dpscale.errors import UserError
+from dpscale.disk import room_for
+from dpscale.errors import Damaged, UserError
 from dpscale.phases import PHASE_COLUMNS
 from dpscale.stamps import Block, Explained, Stamps, Use
 from dpscale.trial import Trial
@@ -158,7 +159,8 @@ class Record:
         """The record in a record.json.
 
         Raises:
-            UserError: unreadable, of another format, or a file beside it is not the one it was written with.
+            Damaged: unreadable, or a file beside it is not the one it was written with.
+            UserError: of another format.
         """
         remedy = f"delete {path.parent} and run the same command again"
         try:
@@ -169,11 +171,11 @@ class Record:
         except UserError:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: not a whole record ({type(error).__name__}: {error}); {remedy}") from None
+            raise Damaged(f"{path}: not a whole record ({type(error).__name__}: {error}); {remedy}") from None
         for name, digest in ((STEPS, record.steps_sha256), (MONITOR, record.monitor_sha256)):
             beside = path.with_name(name)
             if record.status == "ok" and (not beside.is_file() or sha256_of(beside) != digest):
-                raise UserError(f"{beside}: missing, cut or not of this record; {remedy}")
+                raise Damaged(f"{beside}: missing, cut or not of this record; {remedy}")
         return record
 
 
@@ -278,13 +280,18 @@ def is_there(path: Path, partial: bool) -> bool:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """The file appears under its name only when all of it is on the disk."""
+    """The file appears under its name only when all of it is on the disk.
+
+    Raises:
+        DiskIsFull: there is no room; what was there before stays.
+    """
     temporary = path.with_name(f".{path.name}.partial")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+        with room_for(path):
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
     finally:
         temporary.unlink(missing_ok=True)

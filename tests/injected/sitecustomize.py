@@ -36,6 +36,7 @@ class AfterImport:
 
 
 for name in filter(None, os.environ.get("DPSCALE_TEST_INJECT", "").split(",")):
+    import armed  # noqa: F401 - its changes are among them
     from changes import CHANGES
 
     sys.meta_path.insert(0, AfterImport(*CHANGES[name]))

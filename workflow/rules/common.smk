@@ -16,12 +16,13 @@ from dpscale.code import collectives_code, digest_of, prepare_code, search_code,
 from dpscale.collectives import run as collectives
 from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
+from dpscale.disk import DiskIsFull
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
 from dpscale.figures import FIGURES, FORMATS
 from dpscale.forecasts import needs_forecast, plan_forecasts
 from dpscale.order import measuring_order
-from dpscale.lock import say_who_holds
+from dpscale.lock import say_who_may_hold
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.reading import refuse_repeated_keys
 from dpscale.record import MONITOR, RECORD, STEPS
@@ -73,9 +74,11 @@ if "trial_slot" not in workflow.global_resources:
     workflow.global_resources["trial_slot"] = 1
 
 
-onstart:
-    if workflow.is_main_process:  # not in the jobs that it starts
-        say_who_holds()
+if workflow.is_main_process:  # not in the jobs that it starts
+    try:
+        say_who_may_hold()
+    except DiskIsFull as error:
+        raise WorkflowError(str(error))
 
 
 def one_of(names):

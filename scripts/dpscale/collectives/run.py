@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpscale.errors import UserError
+from dpscale.errors import Damaged, UserError
 from dpscale.launched import Launched, Names, Sizes
 from dpscale.record import write_atomically
 from dpscale.workloads.prepared import sha256_of
@@ -82,7 +82,8 @@ class Result:
         """The result in a collectives.json.
 
         Raises:
-            UserError: unreadable, of another format, or its times.parquet is not the one it was written with.
+            Damaged: unreadable, or its times.parquet is not the one it was written with.
+            UserError: of another format.
         """
         remedy = f"delete {path.parent} and run the same command again"
         try:
@@ -94,10 +95,10 @@ class Result:
         except UserError:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: no whole result ({type(error).__name__}: {error}); {remedy}") from None
+            raise Damaged(f"{path}: no whole result ({type(error).__name__}: {error}); {remedy}") from None
         times = path.with_name(TIMES)
         if not times.is_file() or sha256_of(times) != result.times_sha256:
-            raise UserError(f"{times}: missing, cut or not of this result; {remedy}")
+            raise Damaged(f"{times}: missing, cut or not of this result; {remedy}")
         return result
 
 

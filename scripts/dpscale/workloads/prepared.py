@@ -73,7 +73,8 @@ def read_manifest(folder: Path) -> Manifest:
             packing = fields["packing"]
             manifest = Manifest(**{**fields, "packing": None if packing is None else Packing(**packing)})
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: no prepared dataset ({error}); make it: snakemake prepare") from None
+        remedy = f"delete {folder} and run snakemake prepare" if path.exists() else "make it: snakemake prepare"
+        raise UserError(f"{path}: no prepared dataset ({error}); {remedy}") from None
     if manifest is None:
         raise UserError(f"{path}: format {version}, this code reads {FORMAT_VERSION}; delete {folder}")
     return manifest
