@@ -256,6 +256,8 @@ def to_its_end(launched: Launched, measure: Callable[[], str], args: argparse.Na
     except UserError as error:
         log.write(f"{'' if isinstance(error, attempt.Stopped) else 'failed: '}{error}")
         print(f"{launched.id}: {error}\n  log: {args.log}", file=sys.stderr)
+        if isinstance(error, attempt.Stopped):
+            queue_again_if_preempted(log)
         return EXIT_CODES.get(type(error), 1)
     except OSError as error:
         if error.errno not in DISK_IS_FULL:
@@ -273,6 +275,17 @@ def to_its_end(launched: Launched, measure: Callable[[], str], args: argparse.Na
     if outcome != "ok":
         print(f"{launched.id}: {outcome}", file=sys.stderr)
     return 0
+
+
+def queue_again_if_preempted(log: Log) -> None:
+    """Where SLURM owns retries, and has given the job time to end."""
+    for number in attempt.END_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # of SLURM, which ends what it queues again
+    try:
+        if slurm.queue_preempted_job_again():
+            log.write("pre-empted: SLURM has queued this job again")
+    except UserError as error:
+        log.write(f"not queued again: {error}")
 
 
 def with_code(environment: dict[str, Any], script: str) -> dict[str, Any]:

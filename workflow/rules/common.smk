@@ -11,13 +11,13 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
-from dpscale import largest, own, slurm
+from dpscale import largest, own, retries, slurm
 from dpscale.code import collectives_code, digest_of, prepare_code, search_code, trial_code
 from dpscale.collectives import run as collectives
 from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
 from dpscale.environment import prefer_this_python
-from dpscale.errors import ConfigError
+from dpscale.errors import ConfigError, UserError
 from dpscale.figures import FIGURES, FORMATS
 from dpscale.order import measuring_order
 from dpscale.lock import say_who_holds
@@ -66,9 +66,24 @@ if "trial_slot" not in workflow.global_resources:
     workflow.global_resources["trial_slot"] = 1
 
 
+if not workflow.is_main_process:
+    retries.leave_signals_to_ranks()
+
+
 onstart:
     if workflow.is_main_process:  # not in the jobs that it starts
         say_who_holds()
+        begin_with_one_owner_of_retries()
+
+
+def begin_with_one_owner_of_retries():
+    settings = workflow.executor_settings
+    try:
+        retries.refuse_two_owners(settings, max(rule.restart_times for rule in workflow.rules))
+    except UserError as error:
+        raise WorkflowError(str(error))
+    if workflow.executor_plugin.name == "slurm":
+        retries.end_with_preempted_jobs(settings)
 
 
 def one_of(names):
