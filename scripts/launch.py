@@ -94,7 +94,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
         history = History(folder / FOLDER, identity_of(trial, code, args.data))
         if first_node:
             said = history.begin()
-            log.keep_earlier(len(history.attempts) - 1)
+            log.begin_attempt(len(history.attempts))
             if said is not None:
                 log.write(said)
         try:
@@ -122,6 +122,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
         }
         outcome = commit(Record.read(drafts / RECORD), launch, drafts, folder)
         history.clear()
+        log.end_last_attempt()
         return outcome
 
 

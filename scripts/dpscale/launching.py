@@ -45,14 +45,26 @@ class Log:
     def __init__(self, path: Path) -> None:
         self._path, self._start_s = path, time.perf_counter()
         self._file: IO[str] | None = None
+        self._of_attempt = path
 
-    def keep_earlier(self, attempts: int) -> None:
-        """Before the first line: the log of the attempt before this one gets its number, of so many that there were."""
-        if attempts == 0:
+    def begin_attempt(self, number: int) -> None:
+        """Before the first line: it goes into a file of this attempt's own, to which the log's name leads.
+
+        Snakemake deletes the log of a job before it runs that again.
+        """
+        if number == 1:
             for path in self._path.parent.glob(f"{self._path.stem}.attempt-*{self._path.suffix}"):
                 path.unlink()  # of a record that is measured again
-        elif self._path.exists():
-            self._path.rename(self._path.with_suffix(f".attempt-{attempts}{self._path.suffix}"))
+        self._of_attempt = self._path.with_suffix(f".attempt-{number}{self._path.suffix}")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
+        self._path.symlink_to(self._of_attempt.name)
+
+    def end_last_attempt(self) -> None:
+        """Once there is a record, the log of its attempt is the log."""
+        self._path.unlink()
+        if self._of_attempt.exists():
+            self._of_attempt.rename(self._path)
 
     def write(self, line: str) -> None:
         if self._file is None:
