@@ -21,6 +21,7 @@ from launching import (
     launch,
     measured,
     small_trial,
+    starts_here,
     trained,
 )
 
@@ -101,7 +102,12 @@ def test_an_interrupted_training_ends_as_an_undisturbed_one(
 
 @pytest.mark.parametrize(
     ("launcher", "number", "loader_workers"),
-    [("spawn", "SIGTERM", 1), ("torchrun", "SIGTERM", 0), ("torchrun", "SIGUSR1", 1), ("mpirun", "SIGUSR1", 0)],
+    [
+        ("spawn", "SIGTERM", 1),
+        ("torchrun", "SIGTERM", 0),
+        ("torchrun", "SIGUSR1", 1),
+        *[("mpirun", "SIGUSR1", 0)] * starts_here("mpirun"),
+    ],
 )
 def test_a_schedulers_signal_to_every_process_saves_the_training(
     launcher: str, number: str, loader_workers: int, data: Path, tmp_path: Path

@@ -83,6 +83,8 @@ NOT_RUN = {
     ". .venv/bin/activate": "the tests' own environment is on the PATH instead",
     "python scripts/launch.py ... --node-rank=0 --master-addr=host-a --master-port=23456 --log=node0.log": "tests/slurm",
     "python scripts/launch.py ... --node-rank=1 --master-addr=host-a --master-port=23456 --log=node1.log": "tests/slurm",
+    "scontrol show config | grep -E 'Preempt|KillWait'": "asks a site's SLURM",
+    "scontrol show partition gpu | grep -E 'PreemptMode|GraceTime'": "asks a site's SLURM",
 }
 
 
