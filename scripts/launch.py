@@ -110,6 +110,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
         }
         outcome = commit(Record.read(drafts / RECORD), launch, drafts, folder)
         history.clear()
+        log.end_last_attempt()
         return outcome
 
 

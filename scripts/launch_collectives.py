@@ -49,6 +49,7 @@ def measure(run: Run, args: argparse.Namespace, log: launching.Log) -> str:
         launch |= {"ended_at": datetime.now(timezone.utc).isoformat(), "attempts": history.attempts}
         commit(draft, launch, drafts, folder)
         history.clear()
+        log.end_last_attempt()
     return "ok" if draft.status == "ok" else f"{draft.status}: {draft.reason}"
 
 

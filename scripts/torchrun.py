@@ -24,6 +24,7 @@ def arguments() -> list[str]:
 def main() -> int:
     drafts = Path(os.environ["DPSCALE_DRAFTS"])
     static_tcp_rendezvous.TCPStore = meeting_store  # type: ignore[assignment, attr-defined]
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # for the ranks; TERM it passes on to them, and waits
     try:
         run(parse_args(arguments()))
     except ChildFailedError as error:

@@ -21,6 +21,7 @@ from launching import (
     launch,
     measured,
     small_trial,
+    starts_here,
     trained,
 )
 
@@ -100,10 +101,25 @@ def test_an_interrupted_training_ends_as_an_undisturbed_one(
     assert not (tmp_path / ".checkpoints").exists()
 
 
-@pytest.mark.parametrize("launcher", ["spawn", "torchrun"])
-def test_a_schedulers_signal_to_every_process_saves_the_training(launcher: str, data: Path, tmp_path: Path):
-    trial = three_epochs(launcher=launcher)
-    how = {"inject": "everything_is_terminated", "rank": 1, "DPSCALE_TEST_STEP": str(IN_EPOCH_2)}
+@pytest.mark.parametrize(
+    ("launcher", "number", "loader_workers"),
+    [
+        ("spawn", "SIGTERM", 1),
+        ("torchrun", "SIGTERM", 0),
+        ("torchrun", "SIGUSR1", 1),
+        *[("mpirun", "SIGUSR1", 0)] * starts_here("mpirun"),
+    ],
+)
+def test_a_schedulers_signal_to_every_process_saves_the_training(
+    launcher: str, number: str, loader_workers: int, data: Path, tmp_path: Path
+):
+    trial = three_epochs(launcher=launcher, loader_workers=loader_workers)
+    how = {
+        "inject": "everything_hears_a_signal",
+        "rank": 1,
+        "DPSCALE_TEST_STEP": str(IN_EPOCH_2),
+        "DPSCALE_TEST_SIGNAL": number,
+    }
     done = launch(trial, data, tmp_path, **how)
     assert done.returncode == RESUMABLE, done.log
     assert "stopped after 1 epochs and 1" in done.stderr

@@ -147,7 +147,7 @@ def test_nodes_are_asked_for_with_one_task_each_and_gpus_per_node() -> None:
     asked = slurm.resources(a_trial(nodes=4, devices_per_node=8, device="cuda"), ClusterConfig(gres="gpu:a100"))
     assert (asked["nodes"], asked["tasks"], asked["mpi"]) == (4, 4, "srun")
     assert asked["gres"] == "gpu:a100:8"
-    assert asked["slurm_extra"] == "--ntasks-per-node=1 --exclusive"
+    assert asked["slurm_extra"].startswith("--ntasks-per-node=1 --exclusive --signal=USR1@60 ")
 
 
 def test_a_job_on_one_node_is_left_to_the_plugins_own_step() -> None:

@@ -98,6 +98,8 @@ NOT_RUN = {
         "tests/test_what_if.py",
     ),
     "python scripts/launch.py ... --node-rank=1 --master-addr=host-a --master-port=23456 --log=node1.log": "tests/slurm",
+    "scontrol show config | grep -E 'Preempt|KillWait'": "asks a site's SLURM",
+    "scontrol show partition gpu | grep -E 'PreemptMode|GraceTime'": "asks a site's SLURM",
 }
 
 

@@ -231,7 +231,7 @@ def watch_rank(run: Callable[[], object], drafts: Path, rank: int) -> int:
         run()
         return 0
     # a rank that is told to end must have the time to do so, and this process the time to put it down
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, *STOP_SIGNALS):
         signal.signal(number, lambda number, _: os.kill(child, number))
     exitcode = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if exitcode:

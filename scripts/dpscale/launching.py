@@ -49,14 +49,26 @@ class Log:
     def __init__(self, path: Path) -> None:
         self._path, self._start_s = path, time.perf_counter()
         self._file: FileIO | None = None
+        self._of_attempt = path
 
-    def keep_earlier(self, attempts: int) -> None:
-        """Before the first line: the log of the attempt before this one gets its number, of so many that there were."""
-        if attempts == 0:
+    def begin_attempt(self, number: int) -> None:
+        """Before the first line: it goes into a file of this attempt's own, to which the log's name leads.
+
+        Snakemake deletes the log of a job before it runs that again.
+        """
+        if number == 1:
             for path in self._path.parent.glob(f"{self._path.stem}.attempt-*{self._path.suffix}"):
                 path.unlink()  # of a record that is measured again
-        elif self._path.exists():
-            self._path.rename(self._path.with_suffix(f".attempt-{attempts}{self._path.suffix}"))
+        self._of_attempt = self._path.with_suffix(f".attempt-{number}{self._path.suffix}")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
+        self._path.symlink_to(self._of_attempt.name)
+
+    def end_last_attempt(self) -> None:
+        """Once there is a record, the log of its attempt is the log."""
+        self._path.unlink()
+        if self._of_attempt.exists():
+            self._of_attempt.rename(self._path)
 
     def write(self, line: str) -> None:
         """Raises DiskIsFull."""
@@ -77,7 +89,7 @@ class Log:
 def attempted(history: History, log: Log) -> Iterator[None]:
     """One more attempt of a history, with a log of its own; how it ends is put down."""
     said = history.begin()
-    log.keep_earlier(len(history.attempts) - 1)
+    log.begin_attempt(len(history.attempts))
     if said is not None:
         log.write(said)
     try:
@@ -289,6 +301,8 @@ def to_its_end(launched: Launched, measure: Callable[[], str], args: argparse.Na
         with if_there_is_room():
             log.write(f"{'' if isinstance(error, attempt.Stopped) else 'failed: '}{error}")
         print(f"{launched.id}: {error}\n  log: {args.log}", file=sys.stderr)
+        if isinstance(error, attempt.Stopped):
+            queue_again_if_preempted(log)
         return EXIT_CODES.get(type(error), 1)
     except attempt.Interrupted as interrupted:
         with if_there_is_room():
@@ -299,6 +313,17 @@ def to_its_end(launched: Launched, measure: Callable[[], str], args: argparse.Na
     if outcome != "ok":
         print(f"{launched.id}: {outcome}", file=sys.stderr)
     return 0
+
+
+def queue_again_if_preempted(log: Log) -> None:
+    """Where SLURM owns retries, and has given the job time to end."""
+    for number in attempt.END_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # of SLURM, which ends what it queues again
+    try:
+        if slurm.queue_preempted_job_again():
+            log.write("pre-empted: SLURM has queued this job again")
+    except UserError as error:
+        log.write(f"not queued again: {error}")
 
 
 def with_code(environment: dict[str, Any], script: str) -> dict[str, Any]:

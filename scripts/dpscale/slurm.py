@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # the config's types take a while to import, and most launche
 SETTINGS = "DPSCALE_CLUSTER"
 START_UP_MINUTES = 5  # of a job beyond its trial's own time limit: environment, imports, staging
 GROW_WITH_ATTEMPTS = {"runtime"}  # resources of which the second attempt gets twice as much
+# Ahead of the time limit, to each process of the job steps: ranks save themselves, Snakemake lets them. SLURM may send it a
+# minute earlier than it says. And the log of a job that is queued again goes on, rather than begin anew.
+ALWAYS_ASKED = "--signal=USR1@60 --open-mode=append"
 PORTS_PER_JOB = 4  # neighbouring job ids don't share one, whatever their attempts
 
 
@@ -33,7 +36,7 @@ def resources(launched: Launched, cluster: ClusterConfig) -> dict[str, Any]:
     node; it demands tasks > 1. GPUs are asked for per node with gres: --gpus=8 -N2 may be placed 7 + 1.
     """
     several = launched.nodes > 1
-    extra = "--ntasks-per-node=1" + (" --exclusive" if cluster.exclusive else "")
+    extra = f"--ntasks-per-node=1{' --exclusive' if cluster.exclusive else ''} {ALWAYS_ASKED}"
     return {
         "nodes": launched.nodes,
         "mpi": "srun" if several else None,
@@ -104,7 +107,7 @@ def describe_job() -> dict[str, Any] | None:
     job_id = os.environ.get("SLURM_JOB_ID")
     if job_id is None:
         return None
-    fields = dict(re.findall(r"(\S+?)=(\S*)", _scontrol("show", "job", "--oneliner", job_id)))
+    fields = _fields_of(job_id)
     return {
         "job_id": job_id,
         "nodes": _scontrol("show", "hostnames", fields["NodeList"]).split(),
@@ -115,6 +118,29 @@ def describe_job() -> dict[str, Any] | None:
         "time_limit": fields.get("TimeLimit"),
         "shared": fields.get("OverSubscribe") != "NO",  # an exclusive job does not let others onto its nodes
     }
+
+
+def queue_preempted_job_again() -> bool:
+    """Have SLURM queue this job again that it is about to stop, if it may and has not done so; returns whether it does.
+
+    With no GraceTime of the partition it has. Within one, SLURM 22.05 takes a job for done that ends by itself.
+
+    Raises:
+        UserError: SLURM does not do it.
+    """
+    job_id = os.environ.get("SLURM_JOB_ID")
+    if job_id is None:
+        return False
+    fields = _fields_of(job_id)
+    preempted = fields.get("PreemptTime", "None") != "None"
+    if not (preempted and fields["JobState"] == "RUNNING" and fields["Requeue"] == "1"):
+        return False
+    _scontrol("requeue", job_id)
+    return True
+
+
+def _fields_of(job_id: str) -> dict[str, str]:
+    return dict(re.findall(r"(\S+?)=(\S*)", _scontrol("show", "job", "--oneliner", job_id)))
 
 
 def _scontrol(*arguments: str) -> str:

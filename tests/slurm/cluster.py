@@ -22,6 +22,8 @@ import psutil
 NODES = ("node1", "node2")
 CPUS_PER_NODE, GPUS_PER_NODE = 8, 4
 CONTROLLER_PORT, FIRST_NODE_PORT = 16817, 17001
+REQUEUED_WAIT_S = 10  # before a requeued job starts again; SLURM's own 120 s are as long as a credential lives
+NODE_STATES = ("sinfo", "--Node", "--noheader", "--partition=main", "--format=%T")  # each node is in every partition
 NEEDED = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "unshare", "nsenter")
 START_TIMEOUT_S, STOP_TIMEOUT_S = 30.0, 15.0
 
@@ -31,7 +33,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire={requeued_wait_s}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -43,14 +45,18 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
-SchedulerParameters=bf_interval=1,sched_min_interval=1
+SchedulerParameters=bf_interval=1,sched_min_interval=1,sched_interval=1
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 GresTypes=gpu
 ReturnToService=2
 SlurmdTimeout={slurmd_timeout_s}
 MinJobAge=300
-KillWait=5
+KillWait=30
 {nodes}
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=patient Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
 """
 
 
@@ -111,7 +117,7 @@ class Cluster:
     def wait_for_idle_nodes(self, timeout_s: float = START_TIMEOUT_S) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            states = self.run("sinfo", "--Node", "--noheader", "--format=%T").split()
+            states = self.run(*NODE_STATES).split()
             if states == ["idle"] * len(NODES):
                 return
             time.sleep(0.2)
@@ -161,7 +167,12 @@ def write_configuration(folder: Path, slurmd_timeout_s: int) -> None:
     )
     (etc / "slurm.conf").write_text(
         SLURM_CONF.format(
-            host=host, controller_port=CONTROLLER_PORT, folder=folder, nodes=nodes, slurmd_timeout_s=slurmd_timeout_s
+            host=host,
+            controller_port=CONTROLLER_PORT,
+            folder=folder,
+            nodes=nodes,
+            slurmd_timeout_s=slurmd_timeout_s,
+            requeued_wait_s=REQUEUED_WAIT_S,
         )
     )
     # a gpu without a File counts 0: any character devices do as stand-ins
@@ -187,9 +198,7 @@ def wait_until_idle() -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     states = ""
     while time.monotonic() < deadline:
-        done = subprocess.run(
-            ["sinfo", "--Node", "--noheader", "--format=%T"], capture_output=True, text=True, timeout=30, check=False
-        )
+        done = subprocess.run(NODE_STATES, capture_output=True, text=True, timeout=30, check=False)
         states = done.stdout
         if states.split() == ["idle"] * len(NODES):
             return

@@ -37,7 +37,7 @@ class ClusterCheckout:
         command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *QUICK_CHECKS, *arguments]
         return subprocess.Popen(
             [*self.cluster.prefix(self.copy.root), *command],
-            env=self.copy.environment(**CHECKS_OFTEN, **environment),
+            env=self.copy.environment(**{**CHECKS_OFTEN, **environment}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

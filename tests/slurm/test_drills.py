@@ -92,8 +92,9 @@ def test_the_user_interrupts_at_the_login_node(long: ClusterCheckout, to_group: 
 
 
 def test_the_time_limit_is_reached_and_the_retry_has_more(long: ClusterCheckout) -> None:
-    """One minute for a first attempt that a stopped rank holds up; the second has two, and finishes."""
-    process = long.start(TARGET, "--retries=1", "--set-resources", "trial:runtime=attempt")
+    """One minute for a first attempt that a stopped rank holds up, with no signal ahead; the second has two, and finishes."""
+    without_signal = "trial:slurm_extra='--ntasks-per-node=1 --exclusive'"
+    process = long.start(TARGET, "--retries=1", "--set-resources", "trial:runtime=attempt", without_signal)
     wait_for_steps(long, process)
     long.ranks()[0].suspend()
     output, _ = process.communicate(timeout=400)

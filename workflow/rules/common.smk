@@ -11,7 +11,7 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
-from dpscale import calibration_file, largest, own, references, slurm, snapshots
+from dpscale import calibration_file, largest, own, references, retries, slurm, snapshots
 from dpscale.code import collectives_code, digest_of, prepare_code, search_code, trial_code
 from dpscale.collectives import run as collectives
 from dpscale.collectives.planning import plan_collectives
@@ -79,6 +79,23 @@ if workflow.is_main_process:  # not in the jobs that it starts
         say_who_may_hold()
     except DiskIsFull as error:
         raise WorkflowError(str(error))
+else:
+    retries.leave_signals_to_ranks()
+
+
+onstart:
+    if workflow.is_main_process:
+        begin_with_one_owner_of_retries()
+
+
+def begin_with_one_owner_of_retries():
+    settings = workflow.executor_settings
+    try:
+        retries.refuse_two_owners(settings, max(rule.restart_times for rule in workflow.rules))
+    except UserError as error:
+        raise WorkflowError(str(error))
+    if workflow.executor_plugin.name == "slurm":
+        retries.end_with_preempted_jobs(settings)
 
 
 def one_of(names):

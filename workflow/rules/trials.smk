@@ -30,5 +30,5 @@ rule trial:
         trial=arguments_of_trial,
         code=code_of_trial(),
     shell:
-        'python {params.script:q} --folder="$(dirname {output.record:q})" --log={log:q} --end-with-parent'
+        'exec python {params.script:q} --folder="$(dirname {output.record:q})" --log={log:q} --end-with-parent'
         " {params.trial} {resources.limits}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from dpscale.attempt import die_with_parent
+from dpscale.attempt import STOP_SIGNALS, die_with_parent
 from dpscale.errors import UserError
 from dpscale.trial import Trial
 from dpscale.workloads.arrays import open_split
@@ -73,7 +74,12 @@ class Arrays(TorchDataset):
 
 
 def _end_with_rank(rank_pid: int, worker: int) -> None:
-    """A worker notices by itself only after seconds that its rank was killed, or never if that was before its start."""
+    """A worker notices by itself only after seconds that its rank was killed, or never if that was before its start.
+
+    A scheduler's signal reaches it, too: it is the rank's, which saves itself and needs more batches until then.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     die_with_parent(parent=rank_pid)
 
 
