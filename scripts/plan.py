@@ -14,6 +14,7 @@ from tabulate import tabulate
 from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
 from dpscale.errors import UserError
+from dpscale.forecasts import plan_forecasts
 from dpscale.plan import plan_trials, upper_bound_device_hours
 from dpscale.reading import read_config
 from dpscale.trial import LARGEST, Trial
@@ -37,6 +38,7 @@ def main() -> int:
         data = args.config if args.file is None else read_config(args.file)
         config = load_config(data, source_name)
         plans, collectives = plan_trials(config, source_name), plan_collectives(config, source_name)
+        forecasts = plan_forecasts(config, plans, collectives, source_name)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
@@ -74,6 +76,11 @@ def main() -> int:
             places = ", ".join(f"{run.launcher}/{run.topology}" for run in runs)
             points = len(runs[0].operations) * len(runs[0].dtypes) * len(runs[0].sizes)
             print(f"Collectives, alone: {points} points of operation, dtype and size on each of {places}.\n")
+        for forecast in forecasts[name]:
+            print(
+                f"Predicted: {forecast.strategy}/{forecast.launcher} on {', '.join(map(str, forecast.targets))}, from "
+                f"{len(forecast.trials)} of these trials and {len(forecast.sweep)} more on one device with other batches.\n"
+            )
     return 0
 
 

@@ -278,7 +278,7 @@ def test_each_step_of_each_rank_has_a_pace_of_its_own_that_its_seed_decides(fake
 
 def test_a_layers_gradients_are_those_of_its_function():
     class NoTime:
-        def work(self, seconds: float) -> None:
+        def take(self, seconds: float) -> None:
             pass
 
     def layer(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -365,15 +365,16 @@ def test_an_explained_training_stamps_what_is_emulated(data: Path, tmp_path: Pat
     done = trained(replace(trial, explain=True, model_options=short), data, tmp_path)
     assert done.record.explained is not None
     stamps = [block.stamps for block in done.record.explained.blocks if block.control == FULL]
-    ready_s, exchanged_s, forward_s = (
+    ready_s, exchanged_s, batch_s = (
         np.concatenate([np.array(getattr(block, name)) for block in stamps])
-        for name in ("ready_s", "exchanged_s", "forward_s")
+        for name in ("ready_s", "exchanged_s", "batch_s")
     )
     assert ready_s.shape[1] == LAYERS
     for number in range(LAYERS):
-        after_forward_s = ready_s[:, number] - forward_s
-        assert after_forward_s.max() >= backward_s * (number + 1) / LAYERS
-        assert after_forward_s.min() <= backward_s * (number + 1) / LAYERS * CLOSE + LATE_S
+        expected_s = backward_s / 2 + backward_s * (number + 1) / LAYERS
+        after_s = ready_s[:, number] - batch_s
+        assert after_s.min() >= expected_s
+        assert after_s.min() <= expected_s * CLOSE + LATE_S
     exchanges_s = exchanged_s[:, -1] - ready_s[:, 0]
     assert exchanges_s.min() >= LAYERS * transfer_s
     assert exchanges_s.min() <= LAYERS * transfer_s * CLOSE + LATE_S

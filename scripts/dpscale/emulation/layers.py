@@ -11,17 +11,17 @@ from torch import nn
 from dpscale.emulation import clock
 
 
-class Pass:
-    """One pass of a device that is not there: pieces of work, each right behind the one before, the first when it comes.
+class Work:
+    """A step of a device that is not there: pieces of work, each right behind the one before, the first when it comes.
 
-    What the host does in between, such as Python and DDP's hooks, hides behind the next piece, as it does where a host runs
-    ahead of its GPU.
+    What the host does in between, such as Python, the loss and DDP's hooks, hides behind the next piece, as it does where a
+    host runs ahead of its GPU.
     """
 
     def __init__(self) -> None:
         self._ends_at_s: float | None = None
 
-    def work(self, seconds: float) -> None:
+    def take(self, seconds: float) -> None:
         self._ends_at_s = (clock.now_s() if self._ends_at_s is None else self._ends_at_s) + seconds
         clock.sleep_until(self._ends_at_s)
 
@@ -30,17 +30,15 @@ class SleepingLayer(torch.autograd.Function):
     """Inputs x (1 + the mean of the weights). Its gradient is there when its part of the backward pass has passed."""
 
     @staticmethod
-    def forward(
-        ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, backward: Pass, backward_s: float
-    ) -> torch.Tensor:
+    def forward(ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, work: Work, backward_s: float) -> torch.Tensor:
         factor = 1 + weights.mean()
         ctx.save_for_backward(inputs, factor)
-        ctx.count, ctx.backward_pass, ctx.backward_s = len(weights), backward, backward_s
+        ctx.count, ctx.work, ctx.backward_s = len(weights), work, backward_s
         return inputs * factor
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
-        ctx.backward_pass.work(ctx.backward_s)
+        ctx.work.take(ctx.backward_s)
         inputs, factor = ctx.saved_tensors
         of_each_weight = (gradient * inputs).sum() / ctx.count
         return gradient * factor, of_each_weight.expand(ctx.count), None, None
@@ -79,9 +77,10 @@ class SleepingModel(nn.Module):
             pace * (of_a_batch + of_each_sample * len(inputs))
             for of_a_batch, of_each_sample in (self.forward_s, self.backward_s)
         )
-        Pass().work(forward_s)
-        values, backward = inputs.flatten(start_dim=1).mean(dim=1, keepdim=True), Pass()
+        work = Work()
+        work.take(forward_s)
+        values = inputs.flatten(start_dim=1).mean(dim=1, keepdim=True)
         for weights in self.layers:
-            values = SleepingLayer.apply(values, weights, backward, backward_s / len(self.layers))
+            values = SleepingLayer.apply(values, weights, work, backward_s / len(self.layers))
         logits: torch.Tensor = self.head(values)
         return logits

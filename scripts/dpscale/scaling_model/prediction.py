@@ -110,7 +110,8 @@ def predict(profile: Profile, network: Network, setting: Setting, nodes: Array, 
     straggler_s = slowed_s * np.maximum(0.0, later)  # 0 of one rank, but for rounding
     links = network.as_column()
     if setting.local_sgd_period is None:
-        stretch_s, exposed = _of_buckets(profile, links, setting, slowed_s, nodes, devices_per_node)
+        # a bucket is exchanged when the last rank has it: of what that is late, some hides behind exchanges before
+        stretch_s, exposed = _of_buckets(profile, links, setting, slowed_s + straggler_s, nodes, devices_per_node)
         bytes_exchanged = float(profile.bucket_bytes.sum())
     else:
         period = setting.local_sgd_period
@@ -141,18 +142,18 @@ def predict(profile: Profile, network: Network, setting: Setting, nodes: Array, 
 
 
 def _of_buckets(
-    profile: Profile, links: Network, setting: Setting, slowed_s: Array, nodes: Array, devices_per_node: Array
+    profile: Profile, links: Network, setting: Setting, latest_s: Array, nodes: Array, devices_per_node: Array
 ) -> tuple[Array, Array]:
-    """(stretch, exposed communication) of DDP's buckets."""
+    """(stretch, exposed communication) of DDP's buckets, where the last rank's step takes `latest_s`."""
     ready, bucket_bytes = profile.ready_share, profile.bucket_bytes
     if setting.bucket_cap_MiB is not None:
         ready, bucket_bytes = in_other_buckets(ready, bucket_bytes, setting.bucket_cap_MiB * MIB)
     exchange_s = [
         all_reduce_s(nbytes * setting.bytes_factor, nodes, devices_per_node, links) for nbytes in bucket_bytes
     ]
-    ready_s = [share[:, None] * slowed_s for share in ready.T]
+    ready_s = [share[:, None] * latest_s for share in ready.T]
     # after the last bucket backward has nothing left but DDP's own copies, which follow the exchange
     backward_s = np.max(ready_s, axis=0)
     # the last exchange begins when backward is over, and slows nothing
-    stretch_s = profile.stretch[:, None] * sum(exchange_s[:-1], np.zeros_like(slowed_s))
+    stretch_s = profile.stretch[:, None] * sum(exchange_s[:-1], np.zeros_like(latest_s))
     return stretch_s, exposed_s(ready_s, exchange_s, backward_s)
