@@ -300,3 +300,15 @@ def test_a_key_that_would_break_its_line_is_escaped(place):
     lines = str(refused.value).splitlines()
     assert lines
     assert all(line.startswith(f"config.yaml: {place}.a\\rb\\u2028c") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "path", [f"{QUICK}.workload.model", f"{QUICK}.strategies.ddp.base", "results_dir", "cluster.prelude"]
+)
+def test_half_of_a_character_is_refused_by_its_path(path):
+    assert f"config.yaml: {path}: holds half of a character" in refused(path, "a\ud800")
+
+
+def test_a_number_of_thousands_of_digits_is_refused_by_its_path():
+    """Python itself would not write it into the message."""
+    assert f"config.yaml: {QUICK}.epochs = a number of thousands of digits" in refused(f"{QUICK}.epochs", 16**5000)

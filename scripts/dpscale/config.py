@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,7 +23,7 @@ from pydantic import (
 
 from dpscale.cluster import ClusterConfig
 from dpscale.collectives.settings import CollectivesConfig
-from dpscale.errors import ConfigError
+from dpscale.errors import ConfigError, shown
 from dpscale.scaling_model.settings import PredictionConfig
 from dpscale.typed import Count, Flag, Listed, Name, Number, Strict, describe, each_once
 from dpscale.workloads.datasets.settings import DatasetConfig
@@ -308,12 +308,32 @@ class Config(Strict):
         return experiments
 
 
+def _half_characters(data: Any) -> Iterator[str]:
+    """Places of texts that can't be written into a file: YAML lets "\\ud800" pass."""
+    waiting, seen = [("", data)], set()
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, str) and any("\ud800" <= sign <= "\udfff" for sign in value):
+            yield place or "top level"
+        if isinstance(value, dict | list) and id(value) not in seen:
+            seen.add(id(value))  # an anchor may stand for what it is in
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, inner in items:
+                name = key if isinstance(key, str) else shown(key)
+                below = f"{place}.{name}" if place else name
+                waiting += [(below, inner), *([(below, key)] if isinstance(key, str) else [])]
+
+
 def load_config(data: dict[str, Any], source: str = "config.yaml") -> Config:
     """The typed form of a parsed configuration.
 
     Raises:
         ConfigError: one line per problem: `source: path = value: what is wrong; remedy`.
     """
+    if half := list(_half_characters(data)):
+        raise ConfigError(
+            f"{source}: {place}: holds half of a character, which no file can; write it anew" for place in half
+        )
     try:
         return Config.model_validate(data)
     except ValidationError as error:
