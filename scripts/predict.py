@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -29,16 +29,15 @@ from dpscale.ledger import LEDGER, Entry, Interval, append
 from dpscale.measured_parts import Measured, measurements_of
 from dpscale.plan import plan_trials
 from dpscale.record import RECORD, Record, read_steps
-from dpscale.scaling_model.baselines import Law, baseline_epoch_times_s
+from dpscale.scaling_model.baselines import baseline_epoch_times_s
 from dpscale.scaling_model.calibration import INTERVALS_PERCENT, Calibration, calibrate
+from dpscale.scaling_model.laws import LAWS
 from dpscale.scaling_model.measurements import Exchange
 from dpscale.scaling_model.prediction import PARTS, Setting, predict
 from dpscale.scaling_model.what_if import scaling_efficiency
 from dpscale.tables.collectives import times_of_a_call_s
 from dpscale.trial import Trial
 from dpscale.workloads.prepared import check_limit, read_manifest, sha256_of
-
-LAWS: Mapping[str, Law] = {}  # simpler laws, for comparison
 
 
 def measured(trials: Sequence[Trial], results: Path) -> list[Measured]:

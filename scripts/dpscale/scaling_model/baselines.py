@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from dpscale.errors import UserError
+from dpscale.scaling_model.laws import Law
 from dpscale.scaling_model.links import Array
 from dpscale.scaling_model.measurements import Launch
 from dpscale.scaling_model.prediction import Setting
-
-Law = Callable[[Array, Array], Callable[[Array], Array]]  # devices, times -> devices -> times
 
 
 def baseline_epoch_times_s(
