@@ -454,7 +454,12 @@ def test_a_search_comes_before_the_trials_of_its_cell_and_its_batch_is_the_one_t
     assert checkout.dry_run("tables", **SHORT_OF_MEMORY).jobs == {}
 
     checkout.configure(changed_headroom(checkout.config, 50))
-    assert checkout.dry_run("tables", **SHORT_OF_MEMORY).jobs.keys() == {"trial", "collect", "tables"}
+    assert checkout.dry_run("tables", **SHORT_OF_MEMORY).jobs.keys() == {
+        "trial",
+        "collect",
+        "collect_predictions",
+        "tables",
+    }
 
 
 def changed_headroom(config: dict[str, Any], percent: float) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def test_more_repeats_of_a_cell_run_alone_and_stay_in_the_tables(checkout: Check
     }
     assert "trial" not in checkout.dry_run().jobs
     more.unlink()
-    assert checkout.dry_run("tables").jobs == {"tables": 1, "collect": 1}
+    assert checkout.dry_run("tables").jobs == {"tables": 1, "collect": 1, "collect_predictions": 1}
 
 
 def test_a_placebo_runs_alone(checkout: Checkout) -> None:

@@ -39,6 +39,7 @@ RUN = [
     "snakemake --cores 2 tables --config partial=true",
     "python scripts/show.py results/quickstart/tables/summary.csv",
     "snakemake --unlock",
+    "python scripts/predict_published.py workflow/references/published.csv",
 ]
 DRY_RUN = [
     "snakemake --cores 2",
@@ -98,6 +99,8 @@ NOT_RUN = {
         "tests/test_what_if.py",
     ),
     "python scripts/launch.py ... --node-rank=1 --master-addr=host-a --master-port=23456 --log=node1.log": "tests/slurm",
+    "python scripts/predict_published.py TABLE.csv --calibrate-up-to 8 --at 16x8 64x8 --out predictions.csv": "tests/"
+    "test_published.py",
     "scontrol show config | grep -E 'Preempt|KillWait'": "asks a site's SLURM",
     "scontrol show partition gpu | grep -E 'PreemptMode|GraceTime'": "asks a site's SLURM",
 }
