@@ -31,7 +31,7 @@ from dpscale.scaling_model.validation import (
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "workflow" / "references" / "published.csv"
-LATER = ROOT / "workflow" / "references" / "later.csv"
+LATER = ROOT / "workflow" / "references" / "later" / "published.csv"
 PAGE = ROOT / "docs" / "published.md"
 HEADS = "source,system,model,precision,strategy,batch_per_gpu,nodes,gpus,metric,value,unit,note"
 FORM = Form()
