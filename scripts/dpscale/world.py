@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import socket
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import psutil
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # first imported within a group, as by optimisers, it keeps the group for ever
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from dpscale.errors import UserError, suggest
@@ -184,6 +186,9 @@ def process_group(trial: Launched) -> Iterator[World]:
         world.barrier()  # leave together: gloo may abort a rank whose peer closes its connections first
     finally:
         dist.destroy_process_group()
+        # What lies in cycles, as a model under DDP does, holds the group, and with it gloo's threads: one that has to drop
+        # a tensor while the interpreter ends aborts the process, though all is measured and written.
+        gc.collect()
 
 
 def interface_to(address: str) -> str:

@@ -72,21 +72,27 @@ def rank_main(rank: int, trial: Trial, data: Path, out: Path, pairs: int, steps:
     """One rank: alternate both loops in one process, and let rank 0 write the throughputs of all ranks together."""
     torch.set_num_threads(trial.threads_per_rank)
     with joined(trial, rank, port) as world:
-        stream = TrainingStream(trial, data, world.rank, world.device)
-        ours, bare = Training(trial, stream.samples, world, stream.steps_per_epoch), BareLoop(trial, stream, world)
-        throughputs = []
-        for pair in range(-1, pairs):  # the first pair warms both up
-            first_step = (pair + 1) * steps
-            indices = bare.indices(first_step, steps)
-            interval = measure.time_steps(bare.batches(indices), ours, world, steps)
-            world.barrier()
-            started_s = time.perf_counter()
-            bare.run(indices)
-            windows = world.gather((interval.started_s, interval.ended_s, started_s, time.perf_counter()))
-            if windows is not None and pair >= 0:
-                throughputs.append(throughputs_of(windows, steps * trial.global_batch_size))
+        throughputs = alternate(trial, data, world, pairs, steps)
         if rank == 0:
             out.write_text(json.dumps(throughputs))
+
+
+def alternate(trial: Trial, data: Path, world: World, pairs: int, steps: int) -> list[tuple[float, float]]:
+    """(ours, bare) in samples/s, pair by pair, on rank 0; empty elsewhere. The models end here, before the group does."""
+    stream = TrainingStream(trial, data, world.rank, world.device)
+    ours, bare = Training(trial, stream.samples, world, stream.steps_per_epoch), BareLoop(trial, stream, world)
+    throughputs = []
+    for pair in range(-1, pairs):  # the first pair warms both up
+        first_step = (pair + 1) * steps
+        indices = bare.indices(first_step, steps)
+        interval = measure.time_steps(bare.batches(indices), ours, world, steps)
+        world.barrier()
+        started_s = time.perf_counter()
+        bare.run(indices)
+        windows = world.gather((interval.started_s, interval.ended_s, started_s, time.perf_counter()))
+        if windows is not None and pair >= 0:
+            throughputs.append(throughputs_of(windows, steps * trial.global_batch_size))
+    return throughputs
 
 
 class BareLoop:
