@@ -10,7 +10,9 @@ import pytest
 from measurements import TRUE_CONTENTION, TRUE_NETWORK, a_profile, fabricated
 
 from dpscale.errors import UserError
+from dpscale.scaling_model import network_fit
 from dpscale.scaling_model.calibration import calibrate
+from dpscale.scaling_model.links import all_reduce_s
 from dpscale.scaling_model.measurements import Measurements
 from dpscale.scaling_model.prediction import Setting, predict
 
@@ -40,6 +42,37 @@ def test_without_noise_the_epoch_on_more_devices_is_what_the_true_parts_give():
     mine = predict(found.profile, found.network, SETTING, *EIGHT).epoch_time_s[0, 0]
     true = predict(a_profile(), TRUE_NETWORK, SETTING, *EIGHT).epoch_time_s[0, 0]
     assert mine == within(0.005, true)
+
+
+def slowed_alone(measured):
+    """(Exchanges alone, of which each message costs twice as much as in a step; buckets in a step)."""
+    slow_network = replace(TRUE_NETWORK, launch_s=4e-4, intra_latency_s=1e-4, inter_latency_s=6e-4)
+    alone = [
+        replace(one, time_s=float(all_reduce_s(one.nbytes, one.nodes, one.devices_per_node, slow_network)))
+        for one in measured.exchanges
+    ]
+    in_step = [replace(one, in_step=True) for one in measured.exchanges if one.nbytes in (4**7, 4**8)]
+    return alone, in_step
+
+
+def test_what_an_exchange_costs_beside_its_bytes_is_what_it_costs_in_a_step():
+    alone, in_step = slowed_alone(fabricated(noise=0.0))
+    found = network_fit.fit([*alone, *in_step])
+    for name, value in vars(TRUE_NETWORK).items():
+        assert getattr(found, name) == within(0.001, value), name
+    assert network_fit.fit(alone).intra_latency_s == within(0.001, 2 * TRUE_NETWORK.intra_latency_s)
+
+
+def test_buckets_on_topologies_too_few_to_tell_latencies_apart_do_not_count():
+    alone, in_step = slowed_alone(fabricated(noise=0.0))
+    pairs = [one for one in in_step if (one.nodes, one.devices_per_node) == (1, 2)]
+    assert network_fit.fit([*alone, *pairs]) == network_fit.fit(alone)
+
+
+def test_buckets_of_one_node_say_nothing_of_what_crosses_nodes():
+    alone, in_step = slowed_alone(fabricated(noise=0.0))
+    one_node = [one for one in in_step if one.nodes == 1]
+    assert network_fit.fit([*alone, *one_node]) == network_fit.fit(alone)
 
 
 def test_the_same_seed_gives_the_same_intervals():

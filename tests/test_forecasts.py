@@ -156,6 +156,14 @@ def test_an_exchange_lasts_from_the_later_of_its_readiness_and_the_one_before_on
     )  # from 35 to 39; of the early rank from 34, when the first was exchanged
 
 
+def test_an_exchange_that_is_queued_on_all_ranks_lasts_as_long_as_on_the_median_rank():
+    """Each hears of the end of the one before a little early or late: the least of all would be too little."""
+    prompt, tardy = a_step(ready=(20, 21), exchanges=(10, 19)), a_step(ready=(20, 21), exchanges=(12, 19))
+    _, record, _ = explained_record(PAIR, full=[prompt, tardy])
+    _, second = exchanges_of(record, record.explained)
+    assert second.time_s == pytest.approx(0.009)  # 10 ms after 30 on one, 8 after 32 on the other
+
+
 def test_contention_is_a_share_of_a_step_alone():
     found = parts(
         independent=a_step(forward=14, ready=(24, 34)), full=a_step(forward=14, ready=(24, 34), exchanges=(4, 6))

@@ -21,7 +21,7 @@ class Forecast:
     launcher: str
     trials: list[Trial]  # that it is calibrated from
     sweep: list[Trial]  # and more on one device, of other batches
-    exchanges: list[Run]  # of collectives; none: the buckets of the trials
+    exchanges: list[Run]  # of collectives, beside the buckets of the trials
     targets: list[Topology]  # what is predicted
 
 

@@ -24,14 +24,14 @@ def measurements_of(
     Args:
         trials: its launches on few devices.
         sweep: those on one device with other batches.
-        exchanges: all-reduces on few devices; none: those of the explained launches' own buckets are taken.
+        exchanges: all-reduces alone, on few devices; those of the explained launches' own buckets are added.
     """
     explained = [(record, record.explained) for record, _ in trials if record.explained is not None]
     several = [(record, one) for record, one in explained if record.trial.world_size > 1]
     slowed = [row for record, one in several for row in _slowed(record, one)]
     return Measurements(
         steps=[_step(record, steps) for record, steps in [*trials, *sweep] if record.trial.devices == 1],
-        exchanges=list(exchanges) or [one for record, found in several for one in exchanges_of(record, found)],
+        exchanges=[*exchanges, *(one for record, found in several for one in exchanges_of(record, found))],
         bucket_bytes=_exchanged_bytes(*explained[0]) if explained else [],
         ready_share=[ready for _, one in explained for ready in _readiness(one)],
         deviation_share=[share for _, one in explained for share in _deviations(one)],
@@ -120,13 +120,20 @@ def _slowed(record: Record, explained: Explained) -> Iterator[tuple[Contention, 
 
 
 def _exchange_s(explained: Explained) -> Iterator[np.ndarray]:
-    """[round] (step, bucket): how long an exchange took by itself, T(m_k) = f_k - max(r_k, f_{k-1}), on the rank that came
-    last to it, which waits for nobody. No clock is compared with another."""
+    """[round] (step, bucket): how long an exchange took by itself, T(m_k) = f_k - max(r_k, f_{k-1}). No clock is compared with
+    another.
+
+    An exchange that waited for a rank took as long as it did on that rank, which is the least of all ranks' times. One that was
+    queued on all ranks began on each with the end of the one before, of which ranks hear a little early or late: the
+    median is free of that, and the least is not.
+    """
     for blocks in _rounds_of(explained, FULL):
         ready = np.array([block.stamps.ready_s for block in blocks])  # [rank, step, bucket]
         exchanged = np.array([block.stamps.exchanged_s for block in blocks])
         before = np.concatenate([np.full((*ready.shape[:2], 1), -np.inf), exchanged[..., :-1]], axis=2)
-        yield np.maximum(0.0, exchanged - np.maximum(ready, before)).min(axis=0)
+        lasted = np.maximum(0.0, exchanged - np.maximum(ready, before))
+        queued = (ready <= before).all(axis=0)
+        yield np.where(queued, np.median(lasted, axis=0), lasted.min(axis=0))
 
 
 def exchanges_of(record: Record, explained: Explained) -> Iterator[Exchange]:
@@ -140,4 +147,5 @@ def exchanges_of(record: Record, explained: Explained) -> Iterator[Exchange]:
                 nbytes=nbytes,
                 time_s=time_s,
                 values=len(mine),
+                in_step=True,
             )

@@ -71,7 +71,7 @@ class Calibration:
     def refuse_unmeasured(self, nodes: int, devices_per_node: int) -> None:
         """Raises UserError: nothing that was measured says anything of such a topology; says what is missing."""
         self.refuse_unknown_workload(nodes, devices_per_node)
-        name, exchanges = f"{nodes}x{devices_per_node}", self.measurements.exchanges
+        name, exchanges = f"{nodes}x{devices_per_node}", network_fit.counting(self.measurements.exchanges)
         if nodes > 1 and not any(one.nodes > 1 for one in exchanges):
             raise UserError(
                 f"prediction: {name} has several nodes, and all exchanges were measured on one; time all_reduce on two nodes, "
@@ -163,9 +163,8 @@ def _steps(measured: Measurements, rng: np.random.Generator, draws: int) -> tupl
 
 
 def _network(measured: Measurements, seed: int, draws: int) -> Network:
-    estimate = network_fit.fit(*network_fit.arrays(measured.exchanges))
     rng = np.random.default_rng((seed, 7))
-    all_of_them = [estimate, *network_fit.resampled(measured.exchanges, estimate, draws, rng)]
+    all_of_them = [network_fit.fit(measured.exchanges), *network_fit.resampled(measured.exchanges, draws, rng)]
     return Network(
         **{field.name: np.array([getattr(one, field.name) for one in all_of_them], float) for field in fields(Network)}
     )

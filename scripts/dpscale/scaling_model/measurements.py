@@ -16,13 +16,14 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """All-reduces of one size on one topology."""
+    """All-reduces of one size on one topology, of one launch."""
 
     nodes: int
     devices_per_node: int
     nbytes: int
     time_s: float  # median
     values: int  # that it is the median of
+    in_step: bool = False  # of a bucket while ranks train; else timed by itself, where ranks meet anew for each
 
 
 @dataclass(frozen=True, kw_only=True)

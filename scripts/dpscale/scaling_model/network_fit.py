@@ -3,87 +3,150 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from dpscale.errors import UserError
-from dpscale.scaling_model.links import TREE_SHARE_OF_BANDWIDTH, Array, Network, all_reduce_s
+from dpscale.scaling_model.links import TREE_SHARE_OF_BANDWIDTH, Array, Network
 from dpscale.scaling_model.measurements import Exchange
 
 MOST_ROUNDS = 20  # of choosing ring or tree for each exchange, and fitting again; three or so are needed
 LARGEST_BANDWIDTH_B_PER_S = 1e15  # where a resample shows no time that grows with size
 
 
-def fit(nodes: Array, devices_per_node: Array, nbytes: Array, time_s: Array) -> Network:
+def fit(exchanges: Sequence[Exchange]) -> Network:
     """The network whose all-reduces have the least relative errors, by nonnegative least squares.
+
+    Buckets that were exchanged in a step and exchanges that were timed alone share bandwidths. What they cost beside their
+    bytes is not the same, as ranks meet anew for each that is alone: it is the steps' that counts here.
 
     Which of ring and tree an exchange took is chosen by what was fitted before, until nothing changes, once from all
     rings and once from all trees; the better fit counts. A level, within a node or between, that no exchange used, gets
     the other's numbers.
     """
-    rings, trees = _rows(nodes, devices_per_node, nbytes)
-    found = [
-        _alternated(rings, trees, time_s, start) for start in (np.ones(len(time_s), bool), np.zeros(len(time_s), bool))
-    ]
-    _, launch_s, intra_s, inter_s, intra_s_per_B, inter_s_per_B = min(found)
-    if not (devices_per_node > 1).any():
-        intra_s = inter_s
-    if not (nodes == 1).any():
-        intra_s_per_B = inter_s_per_B
-    if not (nodes > 1).any():
-        inter_s, inter_s_per_B = intra_s, intra_s_per_B
-    least = 1 / LARGEST_BANDWIDTH_B_PER_S
-    return Network(
-        launch_s=launch_s,
-        intra_latency_s=intra_s,
-        inter_latency_s=inter_s,
-        intra_bandwidth_B_per_s=1 / max(intra_s_per_B, least),
-        inter_bandwidth_B_per_s=1 / max(inter_s_per_B, least),
-    )
+    equations = _Equations.of(counting(exchanges))
+    return equations.network(equations.solved(equations.time_s))
 
 
-def _rows(nodes: Array, devices_per_node: Array, nbytes: Array) -> tuple[Array, Array]:
-    """What rings and trees of links.py are made of: times = rows @ (launch, intra and inter latency, intra and inter s per B)."""
-    devices, one = nodes * devices_per_node, nodes == 1
-    ring_bytes = 2 * (devices - 1) / devices * nbytes
-    tree_bytes = 2 * nbytes / TREE_SHARE_OF_BANDWIDTH
-    ring_intra, ring_inter = 2 * (devices - 1) - 2 * (nodes - 1), 2 * (nodes - 1)
-    tree_intra, tree_inter = 2 * (devices_per_node - 1), 2 * np.log2(nodes)
-    launch = np.ones(len(nodes))
-    return (
-        np.column_stack([launch, ring_intra, ring_inter, ring_bytes * one, ring_bytes * ~one]),
-        np.column_stack([launch, tree_intra, tree_inter, tree_bytes * one, tree_bytes * ~one]),
-    )
-
-
-def _alternated(rings: Array, trees: Array, time_s: Array, start: Array) -> tuple[float, ...]:
-    """(squared relative error, the five parameters), from a first guess of which exchanges are rings."""
-    from scipy.optimize import nnls
-
-    is_ring, target = start, np.ones(len(time_s))
-    for _ in range(MOST_ROUNDS):
-        rows = np.where(is_ring[:, None], rings, trees) / time_s[:, None]
-        scale = np.maximum(np.abs(rows).max(axis=0), 1e-300)  # columns differ by nine orders of magnitude
-        parameters = nnls(rows / scale, target)[0] / scale
-        of_ring, of_tree = rings @ parameters, trees @ parameters
-        quicker = of_ring <= of_tree
-        if (quicker == is_ring).all():
-            break
-        is_ring = quicker
-    error = float((((np.minimum(of_ring, of_tree) - time_s) / time_s) ** 2).sum())
-    return error, *map(float, parameters)
-
-
-def resampled(exchanges: Sequence[Exchange], network: Network, draws: int, rng: np.random.Generator) -> list[Network]:
+def resampled(exchanges: Sequence[Exchange], draws: int, rng: np.random.Generator) -> list[Network]:
     """Networks that were as likely found: relative errors of the fit, drawn anew for each exchange, and fitted again."""
-    nodes, devices_per_node, nbytes, time_s = arrays(exchanges)
-    fitted_s = all_reduce_s(nbytes, nodes, devices_per_node, network)
-    used = 1 + 2 * bool((nodes == 1).any()) + 2 * bool((nodes > 1).any())
-    inflated = np.sqrt(len(time_s) / max(1, len(time_s) - used))  # a fit lies too near to what it was fitted to
-    errors = np.log(time_s / fitted_s) * inflated
-    return [
-        fit(nodes, devices_per_node, nbytes, fitted_s * np.exp(rng.choice(errors, len(errors)))) for _ in range(draws)
-    ]
+    chosen = counting(exchanges)
+    equations = _Equations.of(chosen)
+    fitted_s = equations.times_s(equations.solved(equations.time_s))
+    free = max(1, len(fitted_s) - int(equations.rings.any(axis=0).sum()))
+    errors = np.log(equations.time_s / fitted_s) * np.sqrt(len(fitted_s) / free)  # a fit lies too near to what it fits
+    kinds = [np.flatnonzero([one.in_step is kind for one in chosen]) for kind in (False, True)]
+    found = []
+    for _ in range(draws):
+        drawn = np.empty_like(errors)
+        for mine in kinds:
+            drawn[mine] = errors[rng.choice(mine, len(mine))] if len(mine) else 0.0
+        found.append(equations.network(equations.solved(fitted_s * np.exp(drawn))))
+    return found
+
+
+def counting(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """Those that a fit is made from. Beside exchanges alone, buckets count only if they were exchanged on topologies enough
+    to tell what each level costs."""
+    alone = [one for one in exchanges if not one.in_step]
+    buckets = [one for one in exchanges if one.in_step]
+    if not alone or not buckets:
+        return list(exchanges)
+    nodes, devices_per_node, _, _ = arrays(buckets)
+    costs = _ring_costs(nodes, devices_per_node)
+    used = costs.any(axis=0)
+    of_those_alone = _ring_costs(*arrays(alone)[:2]).any(axis=0)
+    enough = np.linalg.matrix_rank(costs[:, used]) == used.sum() and (used >= of_those_alone).all()
+    return [*alone, *buckets] if enough else alone
+
+
+@dataclass(frozen=True)
+class _Equations:
+    """times = rings @ parameters or trees @ parameters.
+
+    Parameters are what an exchange costs at its start, per message within a node and between nodes, the s per B within a node
+    and between nodes, and, if there are buckets beside exchanges alone, the first three once more for the latter.
+    """
+
+    nodes: Array  # [exchange]
+    devices_per_node: Array
+    time_s: Array
+    rings: Array  # [exchange, parameter]
+    trees: Array
+
+    @classmethod
+    def of(cls, exchanges: Sequence[Exchange]) -> _Equations:
+        nodes, devices_per_node, nbytes, time_s = arrays(exchanges)
+        devices, one = nodes * devices_per_node, nodes == 1
+        in_step = np.array([one.in_step for one in exchanges])[:, None]
+
+        def rows(costs: Array, bytes_carried: Array) -> Array:
+            carried = np.column_stack([bytes_carried * one, bytes_carried * ~one])
+            if in_step.all() or not in_step.any():
+                return np.hstack([costs, carried])
+            return np.hstack([costs * in_step, carried, costs * ~in_step])
+
+        return cls(
+            nodes=nodes,
+            devices_per_node=devices_per_node,
+            time_s=time_s,
+            rings=rows(_ring_costs(nodes, devices_per_node), 2 * (devices - 1) / devices * nbytes),
+            trees=rows(_tree_costs(nodes, devices_per_node), 2 * nbytes / TREE_SHARE_OF_BANDWIDTH),
+        )
+
+    def times_s(self, parameters: Array) -> Array:
+        """[exchange]: as these parameters have it."""
+        found: Array = np.minimum(self.rings @ parameters, self.trees @ parameters)
+        return found
+
+    def solved(self, time_s: Array) -> Array:
+        """The parameters of such times."""
+        starts = (np.ones(len(time_s), bool), np.zeros(len(time_s), bool))
+        found = [self._alternated(time_s, start) for start in starts]
+        return min(found, key=lambda parameters: float((((self.times_s(parameters) - time_s) / time_s) ** 2).sum()))
+
+    def _alternated(self, time_s: Array, is_ring: Array) -> Array:
+        """From a first guess of which exchanges are rings."""
+        from scipy.optimize import nnls
+
+        for _ in range(MOST_ROUNDS):
+            rows = np.where(is_ring[:, None], self.rings, self.trees) / time_s[:, None]
+            scale = np.maximum(np.abs(rows).max(axis=0), 1e-300)  # columns differ by nine orders of magnitude
+            parameters: Array = nnls(rows / scale, np.ones(len(time_s)))[0] / scale
+            quicker = self.rings @ parameters <= self.trees @ parameters
+            if (quicker == is_ring).all():
+                break
+            is_ring = quicker
+        return parameters
+
+    def network(self, parameters: Array) -> Network:
+        launch_s, intra_s, inter_s, intra_s_per_B, inter_s_per_B = map(float, parameters[:5])
+        if not (self.devices_per_node > 1).any():
+            intra_s = inter_s
+        if not (self.nodes == 1).any():
+            intra_s_per_B = inter_s_per_B
+        if not (self.nodes > 1).any():
+            inter_s, inter_s_per_B = intra_s, intra_s_per_B
+        least = 1 / LARGEST_BANDWIDTH_B_PER_S
+        return Network(
+            launch_s=launch_s,
+            intra_latency_s=intra_s,
+            inter_latency_s=inter_s,
+            intra_bandwidth_B_per_s=1 / max(intra_s_per_B, least),
+            inter_bandwidth_B_per_s=1 / max(inter_s_per_B, least),
+        )
+
+
+def _ring_costs(nodes: Array, devices_per_node: Array) -> Array:
+    """[exchange, (start, messages within a node, messages between nodes)] of rings as links.py has them."""
+    crossings = 2 * (nodes - 1)
+    return np.column_stack([np.ones(len(nodes)), 2 * (nodes * devices_per_node - 1) - crossings, crossings])
+
+
+def _tree_costs(nodes: Array, devices_per_node: Array) -> Array:
+    """The same of trees."""
+    return np.column_stack([np.ones(len(nodes)), 2 * (devices_per_node - 1), 2 * np.log2(nodes)])
 
 
 def arrays(exchanges: Sequence[Exchange]) -> tuple[Array, Array, Array, Array]:
@@ -98,6 +161,7 @@ def arrays(exchanges: Sequence[Exchange]) -> tuple[Array, Array, Array, Array]:
 
 def refuse_too_few(exchanges: Sequence[Exchange]) -> None:
     """Raises UserError: these exchanges can't tell a network's numbers apart; says which is missing."""
+    exchanges = counting(exchanges)
     if not exchanges:
         raise UserError(
             "prediction: no exchange was measured; add collectives: {operations: [all_reduce]} to the experiment, on "
@@ -116,8 +180,8 @@ def refuse_too_few(exchanges: Sequence[Exchange]) -> None:
             f"prediction: exchanges on {counts.pop()} devices only ({', '.join(topologies)}): nothing says how they grow "
             "with N; time them on twice as many devices, too (collectives.topologies)"
         )
-    rows = _rows(nodes, devices_per_node, nbytes)[0]
-    rows = rows[:, np.abs(rows).max(axis=0) > 0]
+    rows = _Equations.of(exchanges).rings
+    rows = rows[:, rows.any(axis=0)]
     scaled = rows / np.abs(rows).max(axis=0)
     if np.linalg.matrix_rank(scaled) < rows.shape[1]:
         raise UserError(

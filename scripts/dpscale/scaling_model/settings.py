@@ -32,7 +32,8 @@ class PredictionConfig(Strict):
     )
     exchanges: Literal["collectives", "buckets"] = Field(
         "collectives",
-        description="whose times the network is calibrated from: all_reduce alone, or DDP's buckets as explain: true stamps them",
+        description="whose times the network is calibrated from: all_reduce alone over several sizes, beside DDP's buckets as "
+        "explain: true stamps them, or buckets only",
     )
 
     @model_validator(mode="after")
