@@ -90,16 +90,29 @@ def test_intervals_hold_the_estimate_and_a_wider_one_holds_the_narrower():
     assert lower <= low <= prediction.epoch_time_s[0] <= high <= higher
 
 
-def test_an_80_percent_interval_holds_four_of_five_launches_on_more_devices():
-    """Of 100 calibrations by other noise, each judged by one launch with as much noise as those it was calibrated from."""
-    true = predict(a_profile(), TRUE_NETWORK, SETTING, *EIGHT).epoch_time_s[0, 0]
+def test_intervals_widen_with_each_doubling_beyond_what_was_calibrated_from():
+    found = calibrate(fabricated())
+    each = np.array([2, 4, 16, 64])
+    prediction = predict(found.profile, found.network, SETTING, np.full(4, 2), each)
+    certain = replace(prediction, epoch_time_s=np.ones_like(prediction.epoch_time_s))  # of launches alone
+    low, high = found.interval(certain, 80)
+    widths = np.log(high / low)
+    assert widths / widths[0] == within(0.001, np.sqrt([1, 2, 4, 6]))  # 2x2 is the largest that was calibrated from
+
+
+@pytest.mark.parametrize(("topology", "least", "most"), [((2, 2), 70, 95), ((2, 4), 80, 100)])
+def test_an_80_percent_interval_holds_four_of_five_further_launches(topology, least, most):
+    """Of 100 calibrations by other noise, each judged by one launch with as much noise as those it was calibrated from. The
+    second topology is larger than all of those: what no part knows of is allowed for, and here there is nothing of it."""
+    there = tuple(np.array([number]) for number in topology)
+    true = predict(a_profile(), TRUE_NETWORK, SETTING, *there).epoch_time_s[0, 0]
     inside = 0
     for seed in range(100):
         found = calibrate(fabricated(noise=0.03, seed=seed), draws=100)
-        low, high = found.interval(predict(found.profile, found.network, SETTING, *EIGHT), 80)
+        low, high = found.interval(predict(found.profile, found.network, SETTING, *there), 80)
         launch = true * (1 + 0.03 * np.random.default_rng((seed, 1)).standard_normal())
         inside += bool(low[0] <= launch <= high[0])
-    assert 70 <= inside <= 95
+    assert least <= inside <= most
 
 
 def test_measurements_survive_json():

@@ -2,8 +2,9 @@
 
 Every part is resampled by itself: launches, rounds of blocks and ranks' steps with replacement; fits by their relative errors,
 drawn anew and fitted again (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, sections 6.2 and 9.5). A launch
-differs from what the parts add up to: by as much as launches on few devices do, in either direction, a prediction of a
-launch on many may, too.
+differs from what the parts add up to: as launches on few devices do, one on many will, too. From n of them it is known no
+better than Student's distribution with n degrees of freedom says (Gelman et al., Bayesian Data Analysis, 3rd ed., section 2.6).
+What no part knows of grows beyond them: with each doubling of devices as much comes in again, independently.
 """
 
 from __future__ import annotations
@@ -35,20 +36,19 @@ class Calibration:
 
     @cached_property
     def launch_error(self) -> Array:
-        """[draw] by which share a launch differs from the sum of its parts; 0 for the estimate."""
-        rng = np.random.default_rng((self.seed, 6))
-        errors = self.errors_of_launches
+        """[draw] logarithm of the ratio of a launch to the sum of its parts; 0 for the estimate."""
+        errors, draws = self.errors_of_launches, len(self.profile.fixed_s) - 1
         if not len(errors):
-            return np.zeros(len(self.profile.fixed_s))
-        drawn = rng.choice(errors, len(self.profile.fixed_s)) * rng.choice([-1, 1], len(self.profile.fixed_s))
-        return np.concatenate([[0.0], drawn[1:]])
+            return np.zeros(1 + draws)
+        drawn = np.random.default_rng((self.seed, 6)).standard_t(len(errors), draws)
+        return np.concatenate([[0.0], np.sqrt((errors**2).mean()) * drawn])
 
     @cached_property
     def errors_of_launches(self) -> Array:
-        """(measured - predicted) / predicted of each calibrating launch on several devices, or, without any, on one."""
+        """log(measured / predicted) of each calibrating launch on several devices, or, without any, on one."""
         launches = self.measurements.launches
         chosen = [one for one in launches if one.nodes * one.devices_per_node > 1] or launches
-        return np.array([one.epoch_time_s / self.of_launch(one) - 1 for one in chosen])
+        return np.array([np.log(one.epoch_time_s / self.of_launch(one)) for one in chosen])
 
     def of_launch(self, launch: Launch) -> float:
         """Epoch time that the estimate gives a launch as it was."""
@@ -62,7 +62,9 @@ class Calibration:
 
     def interval(self, prediction: Prediction, percent: float) -> tuple[Array, Array]:
         """[topology]: (low, high) of an epoch's time, which one launch should be within so often."""
-        launches = prediction.epoch_time_s * (1 + self.launch_error[:, None])
+        largest = max((one.nodes * one.devices_per_node for one in self.measurements.launches), default=1)
+        doublings = np.maximum(0.0, np.log2(prediction.devices / largest))
+        launches = prediction.epoch_time_s * np.exp(np.outer(self.launch_error, np.sqrt(1 + doublings)))
         outside = (100 - percent) / 2
         low, high = np.percentile(launches[1:], [outside, 100 - outside], axis=0)
         estimate = launches[0]

@@ -75,8 +75,9 @@ PARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """[draw, topology] of everything but the steps, which are [topology]. Seconds are of one step but for an epoch's."""
+    """[draw, topology] of all but devices and steps, which are [topology]. Seconds are of one step but for an epoch's."""
 
+    devices: Array
     steps: Array
     compute_s: Array
     contention_s: Array
@@ -134,6 +135,7 @@ def predict(profile: Profile, network: Network, setting: Setting, nodes: Array, 
     steps, fixed_s = setting.steps(devices), np.broadcast_to(profile.epoch_fixed_s[:, None], shape)
     return Prediction(
         **parts,
+        devices=np.asarray(devices),
         steps=steps,
         step_time_s=step_time_s,
         epoch_fixed_s=fixed_s,
