@@ -63,6 +63,24 @@ def test_what_an_exchange_costs_beside_its_bytes_is_what_it_costs_in_a_step():
     assert network_fit.fit(alone).intra_latency_s == within(0.001, 2 * TRUE_NETWORK.intra_latency_s)
 
 
+def test_what_a_bucket_costs_that_waits_for_no_other_is_found_apart():
+    """Else the topologies whose buckets are queued would look quicker for their size, and larger ones with them."""
+    alone, in_step = slowed_alone(fabricated(noise=0.0))
+    queued = [replace(one, queued=True) for one in in_step if one.nodes * one.devices_per_node == 4]
+    begun = [replace(one, time_s=one.time_s + 1e-3) for one in in_step]
+    found = network_fit.fit([*alone, *begun, *queued])
+    assert found.start_s == within(0.001, 1e-3)
+    assert found.launch_s == within(0.001, TRUE_NETWORK.launch_s)
+    assert found.intra_latency_s == within(0.001, TRUE_NETWORK.intra_latency_s)
+
+
+def test_without_buckets_of_both_kinds_the_start_is_part_of_every_exchange():
+    alone, in_step = slowed_alone(fabricated(noise=0.0))
+    found = network_fit.fit([*alone, *(replace(one, time_s=one.time_s + 1e-3) for one in in_step)])
+    assert found.start_s == 0.0
+    assert found.launch_s == within(0.001, TRUE_NETWORK.launch_s + 1e-3)
+
+
 def test_buckets_on_topologies_too_few_to_tell_latencies_apart_do_not_count():
     alone, in_step = slowed_alone(fabricated(noise=0.0))
     pairs = [one for one in in_step if (one.nodes, one.devices_per_node) == (1, 2)]

@@ -200,6 +200,17 @@ def test_contention_is_none_alone_and_runs_in_lines_through_what_was_measured_an
     assert shares[0] == exactly(np.array([0.0, 0.1, 0.25, 0.4, 1.0]))
 
 
+def test_beyond_what_was_measured_contention_takes_a_bend_for_one_only_if_it_is_more_than_chance():
+    """Without contention, noise at 2 and 4 ranks made a line that rose steeply to 16."""
+    places, ranks = np.array([2.0, 4.0]), np.array([16])
+    rng = np.random.default_rng(0)
+    noise = np.vstack([np.zeros(2), 0.01 * rng.standard_normal((400, 2))])
+    by_chance = contention_at(ranks, places, np.array([-0.01, 0.005]) + noise)
+    assert by_chance[0, 0] == pytest.approx(0.005 / 3 * 15)
+    cores_run_out = contention_at(ranks, places, np.array([0.0, 1.0]) + noise)
+    assert cores_run_out[0, 0] == pytest.approx(1.0 + 12 * 0.5)
+
+
 def test_contention_does_not_fall_beyond_what_was_measured():
     shares = contention_at(np.array([8]), np.array([2.0, 4.0]), np.array([[0.4, 0.2]]))
     assert shares[0] == exactly(np.array([0.2]))
@@ -223,6 +234,18 @@ def test_one_device_takes_what_was_measured_there():
     found = predict(profile, TRUE_NETWORK, WEAK, ONE, ONE)
     step_s = profile.fixed_s[0] + 10 * profile.per_sample_s[0]
     assert found.epoch_time_s[0, 0] == exactly(100 * step_s + profile.epoch_fixed_s[0])
+
+
+def test_what_a_bucket_costs_at_its_start_hides_behind_those_before():
+    """20 ms for each of three buckets, some 10 ms apart: they queue, and only the first begins 3 ms late."""
+    setting = Setting(samples=25_600, batch=16, scaling="weak")
+    slow = a_network(launch_s=0.02, intra_latency_s=0.0, intra_bandwidth_B_per_s=1e15)
+    pair = (np.array([1]), np.array([2]))
+    step_s = [
+        predict(a_profile(), replace(slow, start_s=start_s), setting, *pair).step_time_s[0, 0]
+        for start_s in (0.0, 3e-3)
+    ]
+    assert step_s[1] - step_s[0] == pytest.approx(3e-3)
 
 
 def test_a_remainder_of_the_samples_is_a_step_unless_it_is_dropped():

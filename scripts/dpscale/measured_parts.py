@@ -110,7 +110,7 @@ def _slowed(record: Record, explained: Explained) -> Iterator[tuple[Contention, 
     Below zero, stretch is contention that is not there, as ranks that wait leave the others their cores.
     """
     rounds = causes.by_round(explained)
-    beside_s = [float(exchange_s[:, :-1].sum(axis=1).mean()) for exchange_s in _exchange_s(explained)]
+    beside_s = [float(exchange_s[:, :-1].sum(axis=1).mean()) for exchange_s, _ in _exchange_s(explained)]
     eases = np.median([terms["stretch_s"] for terms in rounds]) < 0
     for terms, exchange_s in zip(rounds, beside_s, strict=True):
         step_s = terms["compute_s"] + terms["wrapper_s"]
@@ -119,9 +119,9 @@ def _slowed(record: Record, explained: Explained) -> Iterator[tuple[Contention, 
         yield Contention(ranks_per_node=record.trial.ranks_per_node, share=share), stretch
 
 
-def _exchange_s(explained: Explained) -> Iterator[np.ndarray]:
-    """[round] (step, bucket): how long an exchange took by itself, T(m_k) = f_k - max(r_k, f_{k-1}). No clock is compared with
-    another.
+def _exchange_s(explained: Explained) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """[round] (step, bucket): how long an exchange took by itself, T(m_k) = f_k - max(r_k, f_{k-1}), and whether it was queued
+    on all ranks. No clock is compared with another.
 
     An exchange that waited for a rank took as long as it did on that rank, which is the least of all ranks' times. One that was
     queued on all ranks began on each with the end of the one before, of which ranks hear a little early or late: the
@@ -132,14 +132,17 @@ def _exchange_s(explained: Explained) -> Iterator[np.ndarray]:
         exchanged = np.array([block.stamps.exchanged_s for block in blocks])
         before = np.concatenate([np.full((*ready.shape[:2], 1), -np.inf), exchanged[..., :-1]], axis=2)
         lasted = np.maximum(0.0, exchanged - np.maximum(ready, before))
-        queued = (ready <= before).all(axis=0)
-        yield np.where(queued, np.median(lasted, axis=0), lasted.min(axis=0))
+        queued = np.asarray((ready <= before).all(axis=0))
+        yield np.where(queued, np.median(lasted, axis=0), lasted.min(axis=0)), queued
 
 
 def exchanges_of(record: Record, explained: Explained) -> Iterator[Exchange]:
-    """The exchange of each bucket of an explained launch on several devices."""
-    times_s = np.concatenate(list(_exchange_s(explained)))
-    for nbytes, mine in zip(_exchanged_bytes(record, explained), times_s.T, strict=True):
+    """The exchange of each bucket of an explained launch on several devices: of those steps in which it was queued, if that is
+    most of them, else of the others."""
+    times_s, queued = (np.concatenate(parts) for parts in zip(*_exchange_s(explained), strict=True))
+    for nbytes, bucket_s, waited in zip(_exchanged_bytes(record, explained), times_s.T, queued.T, strict=True):
+        mostly = bool(waited.mean() > 0.5)
+        mine = bucket_s[waited == mostly]
         if (time_s := float(np.median(mine))) > 0:
             yield Exchange(
                 nodes=record.trial.nodes,
@@ -148,4 +151,5 @@ def exchanges_of(record: Record, explained: Explained) -> Iterator[Exchange]:
                 time_s=time_s,
                 values=len(mine),
                 in_step=True,
+                queued=mostly,
             )

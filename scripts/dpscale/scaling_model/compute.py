@@ -39,7 +39,10 @@ def expected_largest(values: Array, ranks: Array) -> Array:
 
 def contention_at(ranks_per_node: Array, measured_at: Array, shares: Array) -> Array:
     """Share of a step that ranks on one node add to each other's: 0 for a rank alone, and straight lines between what was
-    measured; beyond it the last line goes on, unless it falls.
+    measured.
+
+    Beyond it the last line goes on, if it bends from the one that leads from a rank alone to the last place by more than
+    chance: cores run out, say. Else that longer one goes on, which noise tilts less. Neither falls.
 
     Args:
         ranks_per_node: [topology].
@@ -57,6 +60,9 @@ def contention_at(ranks_per_node: Array, measured_at: Array, shares: Array) -> A
     left = np.clip(np.searchsorted(places, wanted, side="right") - 1, 0, len(places) - 2)
     slope = (known[:, left + 1] - known[:, left]) / (places[left + 1] - places[left])
     beyond = wanted > places[-1]
-    slope = np.where(beyond, np.maximum(0.0, slope), slope)
+    from_alone = known[:, -1] / (places[-1] - 1)
+    bend = (known[:, -1] - known[:, -2]) / (places[-1] - places[-2]) - from_alone
+    onward = from_alone if len(bend) > 1 and abs(bend[0]) < 3 * bend[1:].std() else from_alone + bend
+    slope = np.where(beyond, np.maximum(0.0, onward)[:, None], slope)
     anchor = np.where(beyond, len(places) - 1, left)
     return known[:, anchor] + slope * (wanted - places[anchor])

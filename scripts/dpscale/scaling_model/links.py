@@ -26,6 +26,9 @@ class Network:
     inter_latency_s: Numbers  # of one step between nodes
     intra_bandwidth_B_per_s: Numbers  # of a ring within one node
     inter_bandwidth_B_per_s: Numbers  # of a ring over several nodes, whose slowest link decides
+    start_s: Numbers = (
+        0.0  # from a bucket's readiness until its exchange begins, unless it waits for another one anyway
+    )
     efficiency: Numbers = 1.0  # share of these bandwidths that exchanges reach
 
     def as_column(self) -> Network:

@@ -24,6 +24,7 @@ class Exchange:
     time_s: float  # median
     values: int  # that it is the median of
     in_step: bool = False  # of a bucket while ranks train; else timed by itself, where ranks meet anew for each
+    queued: bool = False  # of a bucket that waited for the one before, which hid what an exchange costs at its start
 
 
 @dataclass(frozen=True, kw_only=True)

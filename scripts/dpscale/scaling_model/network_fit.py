@@ -65,8 +65,9 @@ def counting(exchanges: Sequence[Exchange]) -> list[Exchange]:
 class _Equations:
     """times = rings @ parameters or trees @ parameters.
 
-    Parameters are what an exchange costs at its start, per message within a node and between nodes, the s per B within a node
-    and between nodes, and, if there are buckets beside exchanges alone, the first three once more for the latter.
+    Parameters are what any exchange costs, what a message costs within a node and between nodes, the s per B within a node
+    and between nodes, and what a bucket costs on top that waits for no other, if there are both kinds on some topology; and, if
+    there are exchanges alone beside buckets, the first three once more for those.
     """
 
     nodes: Array  # [exchange]
@@ -80,12 +81,16 @@ class _Equations:
         nodes, devices_per_node, nbytes, time_s = arrays(exchanges)
         devices, one = nodes * devices_per_node, nodes == 1
         in_step = np.array([one.in_step for one in exchanges])[:, None]
+        queued, begun = (
+            {_place(one) for one in exchanges if one.in_step and one.queued is is_so} for is_so in (True, False)
+        )
+        begins = np.array([[one.in_step and not one.queued and bool(queued & begun)] for one in exchanges])
 
         def rows(costs: Array, bytes_carried: Array) -> Array:
             carried = np.column_stack([bytes_carried * one, bytes_carried * ~one])
             if in_step.all() or not in_step.any():
-                return np.hstack([costs, carried])
-            return np.hstack([costs * in_step, carried, costs * ~in_step])
+                return np.hstack([costs, carried, begins])
+            return np.hstack([costs * in_step, carried, begins, costs * ~in_step])
 
         return cls(
             nodes=nodes,
@@ -121,7 +126,7 @@ class _Equations:
         return parameters
 
     def network(self, parameters: Array) -> Network:
-        launch_s, intra_s, inter_s, intra_s_per_B, inter_s_per_B = map(float, parameters[:5])
+        launch_s, intra_s, inter_s, intra_s_per_B, inter_s_per_B, start_s = map(float, parameters[:6])
         if not (self.devices_per_node > 1).any():
             intra_s = inter_s
         if not (self.nodes == 1).any():
@@ -135,7 +140,13 @@ class _Equations:
             inter_latency_s=inter_s,
             intra_bandwidth_B_per_s=1 / max(intra_s_per_B, least),
             inter_bandwidth_B_per_s=1 / max(inter_s_per_B, least),
+            start_s=start_s,
         )
+
+
+def _place(exchange: Exchange) -> tuple[int, int]:
+    """(nodes, devices per node)."""
+    return exchange.nodes, exchange.devices_per_node
 
 
 def _ring_costs(nodes: Array, devices_per_node: Array) -> Array:

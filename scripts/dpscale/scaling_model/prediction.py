@@ -156,6 +156,8 @@ def _of_buckets(
     ready_s = [share[:, None] * latest_s for share in ready.T]
     # after the last bucket backward has nothing left but DDP's own copies, which follow the exchange
     backward_s = np.max(ready_s, axis=0)
+    several = np.asarray(nodes * devices_per_node) > 1
+    begins_s = [moment_s + np.where(several, links.start_s, 0.0) for moment_s in ready_s]
     # the last exchange begins when backward is over, and slows nothing
     stretch_s = profile.stretch[:, None] * sum(exchange_s[:-1], np.zeros_like(latest_s))
-    return stretch_s, exposed_s(ready_s, exchange_s, backward_s)
+    return stretch_s, exposed_s(begins_s, exchange_s, backward_s)
