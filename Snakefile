@@ -36,4 +36,4 @@ rule all:
     default_target: True
     input:
         rules.tables.input,
-        rules.figures.input,
+        [figures_of(experiment) for experiment in PLANS],

@@ -717,12 +717,45 @@ def test_a_snakemake_killed_as_soon_as_it_has_the_lock_is_known(fresh: Checkout,
     assert not list((checkout.root / lock.HOLDERS).iterdir())
 
 
+@pytest.mark.parametrize("target", ["all", "tables", "figures", "small"])
+def test_a_record_that_was_deleted_is_measured_again_and_tables_follow(target: str, checkout: Checkout) -> None:
+    """Whoever deletes one wants it measured anew; that tables are there does not stand against it."""
+    checkout.results("small/trials/ddp/spawn/1x2/r1/record.json").unlink()
+    again = checkout.dry_run(target)
+    assert again.measured == {"ddp/spawn/1x2/r1"}
+    assert again.jobs["collect"] == 1
+    assert not checkout.dry_run(target, "--config", "partial=true").measured
+
+
+@pytest.mark.parametrize("target", ["collectives", "small"])
+def test_times_of_collectives_that_were_deleted_are_measured_again(target: str, fresh: Checkout, tmp_path) -> None:
+    checkout = fresh.copy(tmp_path / "dpscale")
+    checkout.configure(changed(small_config(), ".collectives", {"operations": "all"}))
+    for path in ("tables/collectives.csv", "figures/bus_bandwidth.svg", "figures/collective_time.svg"):
+        checkout.results(f"small/{path}").parent.mkdir(parents=True, exist_ok=True)
+        checkout.results(f"small/{path}").touch()
+    assert checkout.dry_run(target).jobs["time_collectives"] == 1
+
+
+def test_a_table_that_was_cut_is_set_aside_and_made_again_with_nothing_measured(checkout: Checkout) -> None:
+    for name in ("summary", "collectives", "prediction"):
+        table = checkout.results(f"small/tables/{name}.csv")
+        table.write_text(table.read_text() + "edited\n")
+    command = [sys.executable, "scripts/set_aside.py", "results"]
+    subprocess.run(command, cwd=checkout.root, env=checkout.environment(), check=True)
+    again = checkout.dry_run()
+    assert again.measured == set()
+    assert again.jobs.keys() >= COLLECT
+
+
 def test_make_run_measures_again_what_is_cut(whole: Checkout, tmp_path: Path) -> None:
     checkout = whole.copy(tmp_path / "dpscale")
     record = checkout.results("small/trials/single/spawn/1x1/r0/record.json")
     steps = checkout.results("small/trials/ddp/spawn/1x2/r1/steps.parquet")
+    table = checkout.results("small/tables/startup.csv")
     for path in (record, steps):
         os.truncate(path, path.stat().st_size // 2)
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))  # it parses still
     command = ["make", "run", f"BIN={Path(sys.executable).parent}", "-o", ".venv/run-ready", "ARGS=tables"]
     made = subprocess.run(
         command, cwd=checkout.root, env=checkout.environment(), capture_output=True, text=True, check=False
@@ -731,9 +764,11 @@ def test_make_run_measures_again_what_is_cut(whole: Checkout, tmp_path: Path) ->
     assert done.returncode == 0, done.output
     assert f"{record.relative_to(checkout.root)}: not a whole record" in done.output
     assert f"{steps.relative_to(checkout.root)}: missing, cut or not of this record" in done.output
+    assert f"{table.relative_to(checkout.root)}: cut or changed since it was made; set aside as" in done.output
     assert done.measured == {"single/spawn/1x1/r0", "ddp/spawn/1x2/r1"}
     assert record.with_name("record.damaged.json").exists()
     assert Record.read(steps.with_name("record.json")).status == "ok"
+    assert len(checkout.table("startup")) == len(whole.table("startup"))
 
 
 # --- what must not be there ----------------------------------------------------------------------------------------

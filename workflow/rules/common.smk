@@ -301,6 +301,16 @@ def records_that_exist(wildcards):
     return {str(path): path.stat().st_mtime_ns for path in paths if path.exists()}
 
 
+def measured_of(experiment):
+    """All results behind an experiment's tables. Targets ask for them too: of a file from which others are made that are
+    there, Snakemake does not see that it is gone."""
+    if CONFIG.partial:
+        return []
+    sweeps = [trial for forecast in FORECASTS[experiment] for trial in forecast.sweep]
+    records = [f"{RESULTS}/{trial.folder}/{RECORD}" for trial in [*PLANS[experiment], *sweeps]]
+    return list(dict.fromkeys([*records, *results_of_runs(experiment), *forecast_of(experiment)]))
+
+
 def published_of(wildcards):
     """The files of published numbers, where an experiment has some laid over its own."""
     return [str(path) for path in references.files()] if CONFIG.experiments[wildcards.experiment].references else []
