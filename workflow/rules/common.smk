@@ -4,12 +4,9 @@ import inspect
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-
-sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
 from dpscale import calibration_file, largest, own, references, retries, slurm, snapshots
 from dpscale.code import collectives_code, digest_of, prepare_code, search_code, trial_code
@@ -24,7 +21,6 @@ from dpscale.forecasts import needs_forecast, plan_forecasts
 from dpscale.order import measuring_order
 from dpscale.lock import say_who_may_hold
 from dpscale.plan import find_own_code, plan_trials
-from dpscale.reading import refuse_repeated_keys
 from dpscale.record import MONITOR, RECORD, STEPS
 from dpscale.tables.schema import MADE_APART, OF_TWO_SETS, TABLES
 from dpscale.trial import LARGEST
@@ -39,8 +35,6 @@ _beside = [os.getcwd(), *(os.path.dirname(os.path.abspath(path)) for path in wor
 os.environ[own.FOLDERS] = os.pathsep.join(dict.fromkeys(reversed(_beside)))
 
 try:
-    for _path in workflow.configfiles:
-        refuse_repeated_keys(Path(_path))
     CONFIG = load_config(config, CONFIG_SOURCE)
     PLANS = plan_trials(CONFIG, CONFIG_SOURCE)
     COLLECTIVES = plan_collectives(CONFIG, CONFIG_SOURCE)
