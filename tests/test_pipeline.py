@@ -600,6 +600,53 @@ def test_a_signal_to_snakemake_alone_leaves_nothing_behind(long_trial: LongTrial
     long_trial.finishes("--rerun-incomplete")
 
 
+PYTHON_STAND_IN = """\
+#!/bin/bash
+trap 'echo TERM >> {heard}' TERM
+trap 'echo USR1 >> {heard}; exit 0' USR1
+echo "$$ $1" > {heard}
+for second in 0 1 2 3 4 5 6 7 8 9; do [ -n "$STAYS" ] && sleep 1; done
+exit 0
+"""
+
+
+def test_the_printed_command_hears_a_schedulers_signals_and_leaves_a_shell_that_it_is_pasted_into(
+    fresh: Checkout, tmp_path: Path
+) -> None:
+    heard, python = tmp_path / "heard", tmp_path / "python"
+    python.write_text(PYTHON_STAND_IN.replace("{heard}", str(heard)))
+    python.chmod(0o755)
+    printed = fresh.dry_run("-p", "results/small/trials/single/spawn/1x1/r0/record.json").output
+    (line,) = re.findall(r"^ *Shell command: (.* python scripts/launch.py .*)$", printed, re.MULTILINE)
+    environment = fresh.environment(PATH=f"{tmp_path}:{os.environ['PATH']}")
+
+    pasted = subprocess.run(
+        ["bash", "--norc", "-i"],
+        input=f"{line}\necho the shell lives on\n",
+        cwd=fresh.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,  # it would take this terminal for its own
+        check=False,
+    )
+    assert "scripts/launch.py" in heard.read_text()
+    assert "the shell lives on" in pasted.stdout
+
+    heard.unlink()
+    job = subprocess.Popen(
+        ["bash", "-c", f"set -euo pipefail; {line}"], cwd=fresh.root, env=environment | {"STAYS": "1"}
+    )
+    wait_until(lambda: heard.exists() and heard.read_text().endswith("\n"), 30, "the start")
+    assert heard.read_text() == f"{job.pid} scripts/launch.py\n"  # no shell is left between the job and it
+    job.terminate()
+    wait_until(lambda: "TERM" in heard.read_text(), 10, "TERM")
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(10) == 0
+    assert "USR1" in heard.read_text()
+
+
 def test_a_killed_snakemake_takes_its_trial_with_it_and_unlock_is_all_the_recovery(long_trial: LongTrial) -> None:
     send(long_trial.process, signal.SIGKILL, to_group=False)
     assert long_trial.ended(30).returncode != 0
