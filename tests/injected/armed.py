@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from changes import after, pid_of_launch
+from changes.moments import pid_of_launch
+from changes.registering import after
 
 VARIABLE, MARK, LAUNCH = "DPSCALE_CAMPAIGN", "DPSCALE_TEST_RUN", "DPSCALE_CAMPAIGN_LAUNCH"
 BALLAST = "ballast"
