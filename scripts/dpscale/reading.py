@@ -20,10 +20,9 @@ def read_config(path: Path) -> dict[str, Any]:
         UserError: it can't be read, is no YAML, has no keys, or has one twice; names the file and the place.
     """
     try:
-        loader = LOADER(path.read_text())
-        root = loader.get_single_node()
-        _refuse_repeated_keys(path, root)
-        data = None if root is None else loader.construct_document(root)
+        text = path.read_text()
+        _refuse_repeated_keys(path, yaml.compose(text, Loader=LOADER))
+        data = yaml.load(text, Loader=LOADER)
     except yaml.MarkedYAMLError as error:
         raise UserError(f"{path}: {_described(error)}; {REMEDY}") from None
     except UserError:
