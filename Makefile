@@ -41,10 +41,12 @@ DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 .PHONY: run reprobe more snapshot compare test lint format bench campaign deepspeed horovod schema lock clean
 
 run: .venv/run-ready
+	@$(BIN)/python scripts/read_configs.py $(ARGS)
 	@$(BIN)/python scripts/unlock.py
 	@$(BIN)/python scripts/set_aside.py $(RESULTS)
 	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
-	$(BIN)/snakemake --cores $(CORES) --report $(RESULTS)/report.html $(ARGS) || { rm -f $(RESULTS)/report.html; exit 1; }
+	$(BIN)/snakemake --cores $(CORES) --report $(RESULTS)/report.partial.html $(ARGS) \
+		&& mv -f $(RESULTS)/report.partial.html $(RESULTS)/report.html || { rm -f $(RESULTS)/report.partial.html; exit 1; }
 	@$(BIN)/python scripts/show.py $(RESULTS)/*/tables/summary.csv --report $(RESULTS)/report.html
 
 # Once what was missing is there: trials that were unavailable run again, and what is made from them.

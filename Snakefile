@@ -6,20 +6,10 @@
 #   snakemake --cores 2 <name>      one experiment, or tables, figures, collectives, prepare, or any single file of results/
 
 
-# the folder's own, or where it has none, as with `snakemake -s elsewhere/Snakefile`, the checkout's
-configfile: "config.yaml" if os.path.exists("config.yaml") else workflow.source_path("config.yaml")
-
-
-# what `make more` wrote beside it
-MORE = os.path.join("" if os.path.exists("config.yaml") else workflow.basedir, "more.yaml")
-if os.path.exists(MORE):
-
-    configfile: MORE
-
-
 report: "workflow/report/workflow.rst"
 
 
+include: "workflow/rules/config.smk"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/runs.smk"
 include: "workflow/rules/data.smk"
@@ -36,4 +26,4 @@ rule all:
     default_target: True
     input:
         rules.tables.input,
-        rules.figures.input,
+        [figures_of(experiment) for experiment in PLANS],

@@ -10,14 +10,14 @@ from pathlib import Path
 from dpscale.code import trial_code
 from dpscale.config import load_config
 from dpscale.disk import room_for
-from dpscale.errors import UserError
+from dpscale.errors import entry_point
+from dpscale.files import sha256_of, write_sealed
 from dpscale.plan import plan_trials
-from dpscale.record import RECORD, Record, is_there, read_samples, read_steps, write_atomically
+from dpscale.record import RECORD, Record, is_there, read_samples, read_steps
 from dpscale.references import published, sets_of
 from dpscale.tables import make_tables
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
-from dpscale.workloads.prepared import sha256_of
 
 
 def measured(trial: Trial, results: Path, partial: bool) -> Measured:
@@ -46,6 +46,7 @@ def outdated(record: Record, trial: Trial) -> str | None:
     return None if record.launch["code"] == trial_code(trial.base, trial.model, trial.launcher) else "code"
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("experiment")
@@ -54,29 +55,25 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for the tables")
     parser.add_argument("--partial", action="store_true", help="show what is not there as missing")
     args = parser.parse_args()
-    try:
-        config = load_config(args.config)
-        trials = plan_trials(config)[args.experiment]
-        found = [measured(trial, args.results, args.partial) for trial in trials]
-        paths = {trial.id: args.results / trial.folder / RECORD for trial, record, _ in found if record is not None}
-        tables = make_tables(
-            found,
-            config.experiments[args.experiment].mixed_nodes,
-            samples={
-                record.trial.id: read_samples(paths[record.trial.id]).to_pandas()
-                for _, record, _ in found
-                if record is not None and record.status == "ok"
-            },
-            digests={name: sha256_of(path) for name, path in paths.items()},
-            published=sets_of(config.experiments[args.experiment].references, published()),
-        )
-        with room_for(args.out):
-            args.out.mkdir(parents=True, exist_ok=True)
-            for name, table in tables.items():
-                write_atomically(args.out / f"{name}.csv", table.to_csv(index=False).encode())
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    config = load_config(args.config)
+    trials = plan_trials(config)[args.experiment]
+    found = [measured(trial, args.results, args.partial) for trial in trials]
+    paths = {trial.id: args.results / trial.folder / RECORD for trial, record, _ in found if record is not None}
+    tables = make_tables(
+        found,
+        config.experiments[args.experiment].mixed_nodes,
+        samples={
+            record.trial.id: read_samples(paths[record.trial.id]).to_pandas()
+            for _, record, _ in found
+            if record is not None and record.status == "ok"
+        },
+        digests={name: sha256_of(path) for name, path in paths.items()},
+        published=sets_of(config.experiments[args.experiment].references, published()),
+    )
+    with room_for(args.out):
+        args.out.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            write_sealed(args.out / f"{name}.csv", table.to_csv(index=False).encode())
     return 0
 
 

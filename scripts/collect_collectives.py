@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from dpscale.code import collectives_code
 from dpscale.collectives.run import FILE, Result, Run, read_times
 from dpscale.disk import room_for
-from dpscale.errors import UserError
-from dpscale.record import is_there, write_atomically
+from dpscale.errors import entry_point
+from dpscale.files import write_sealed
+from dpscale.record import is_there
 from dpscale.tables.collectives import make_table
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def measured(run: Run, results: Path, partial: bool) -> Measured:
     return run, result, read_times(path)
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=json.loads, required=True, help="the planned runs, as JSON")
@@ -43,15 +45,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="the csv file")
     parser.add_argument("--partial", action="store_true", help="show what is not there as missing")
     args = parser.parse_args()
-    try:
-        found = [measured(Run(**run), args.results, args.partial) for run in args.runs]
-        table = make_table(found, args.mixed_nodes)
-        with room_for(args.out):
-            args.out.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(args.out, table.to_csv(index=False).encode())
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    found = [measured(Run(**run), args.results, args.partial) for run in args.runs]
+    table = make_table(found, args.mixed_nodes)
+    with room_for(args.out):
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        write_sealed(args.out, table.to_csv(index=False).encode())
     return 0
 
 

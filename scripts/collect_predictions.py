@@ -6,13 +6,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from dpscale.errors import UserError
+from dpscale.errors import entry_point
+from dpscale.files import write_sealed
 from dpscale.ledger import LEDGER, read_ledger
-from dpscale.record import write_atomically
 from dpscale.tables import read_table
 from dpscale.tables.prediction import make_table
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("experiment")
@@ -20,12 +21,8 @@ def main() -> int:
     parser.add_argument("--tables", type=Path, required=True, help="folder of the experiment's tables")
     parser.add_argument("--out", type=Path, required=True, help="the csv file")
     args = parser.parse_args()
-    try:
-        table = make_table(args.experiment, read_ledger(args.predictions / LEDGER), read_table(args.tables, "timings"))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    write_atomically(args.out, table.to_csv(index=False).encode())
+    table = make_table(args.experiment, read_ledger(args.predictions / LEDGER), read_table(args.tables, "timings"))
+    write_sealed(args.out, table.to_csv(index=False).encode())
     return 0
 
 

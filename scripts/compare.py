@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,9 @@ import pandas as pd
 from tabulate import tabulate
 
 from dpscale.config import FigureConfig
-from dpscale.errors import UserError
+from dpscale.errors import entry_point
 from dpscale.figures import render
-from dpscale.record import write_atomically
+from dpscale.files import write_atomically
 from dpscale.snapshots import FOLDER, find, read
 from dpscale.tables.cells import measured, name_of
 from dpscale.tables.changes import changes, environment_changes, is_slower, is_untested
@@ -113,6 +114,7 @@ def write(tables: dict[str, pd.DataFrame], folder: Path, settings: FigureConfig)
         write_atomically(folder / f"changes.{kind}", content)
 
 
+@partial(entry_point, failed=CANNOT_COMPARE)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
@@ -122,15 +124,11 @@ def main() -> int:
     parser.add_argument("--settings", type=json.loads, default={}, help="the config's figures, as JSON")
     parser.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever a comparison finds")
     args = parser.parse_args()
-    try:
-        settings = validated(FigureConfig, args.settings, "figures")
-        before, after = (read(find(name, args.snapshots)) for name in (args.before, args.after))
-        tables = {"changes": changes(before, after), "environment_changes": environment_changes(before, after)}
-        if args.out is not None:
-            write(tables, args.out, settings)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return CANNOT_COMPARE
+    settings = validated(FigureConfig, args.settings, "figures")
+    before, after = (read(find(name, args.snapshots)) for name in (args.before, args.after))
+    tables = {"changes": changes(before, after), "environment_changes": environment_changes(before, after)}
+    if args.out is not None:
+        write(tables, args.out, settings)
     for part in described(tables, before, after):
         print(part)
     return NO_SLOWDOWN if args.exit_zero else exit_code(tables["changes"])

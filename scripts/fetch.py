@@ -8,13 +8,14 @@ import signal
 import sys
 from pathlib import Path
 
-from dpscale.errors import UserError, suggest
+from dpscale.errors import UserError, entry_point, suggest
 from dpscale.typed import validated
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.datasets.settings import DatasetConfig
 from dpscale.workloads.fetching import fetch
 
 
+@entry_point
 def main() -> int:
     published = {name: row.published for name, row in DATASETS.items() if row.published is not None}
     parser = argparse.ArgumentParser(description=__doc__)
@@ -28,12 +29,8 @@ def main() -> int:
             raise UserError(f"no public files of {args.dataset!r} are known; {suggest(args.dataset, published)}")
         settings = validated(DatasetConfig, args.settings, f"datasets.{args.dataset}")
         origins = fetch(args.dataset, published[args.dataset], args.out, settings.mirrors)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
     except OSError as error:
-        print(f"{args.out}: {error}; mend that and run the same command again", file=sys.stderr)
-        return 1
+        raise UserError(f"{args.out}: {error}; mend that and run the same command again") from None
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     for name, origin in origins.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpscale import attempt, largest
-from dpscale.code import SCRIPTS
+from dpscale import attempt, largest, launching
+from dpscale.code import SCRIPTS, search_code
 from dpscale.errors import UserError
+from dpscale.history import FOLDER, History, identity_of
 from dpscale.record import RECORD, Record
 from dpscale.trial import Trial
 from dpscale.workloads.prepared import read_manifest
@@ -146,37 +148,59 @@ def launcher(data: Path, drafts: Path, logs: Path) -> Launch:
     return launch
 
 
+def measure(probe: Trial, args: argparse.Namespace, log: launching.Log) -> str:
+    """The search for one cell, left in `folder`; returns a line that says how it went.
+
+    Raises:
+        UserError: as `search` says, or it was not over in time.
+    """
+    signal.signal(signal.SIGALRM, attempt.interrupt)
+    signal.alarm(math.ceil(probe.search_timeout_s))
+    data, folder = args.data.absolute(), args.folder.absolute()
+    code = search_code(probe.base, probe.model, probe.launcher)
+
+    def say(text: str) -> None:
+        print(f"{_name(probe)}: {text}", flush=True)
+        log.write(text)
+
+    try:
+        with attempt.locked(folder) as drafts:
+            history = History(folder / FOLDER, identity_of(probe, code))
+            with launching.attempted(history, log):
+                launch = launcher(data, drafts, _logs_of_tries(folder, len(history.attempts)))
+                found = search(probe, read_manifest(data).counts, launch, say)
+            found.write(folder)
+            history.clear()
+            log.end_last_attempt()
+    except attempt.Interrupted as interrupted:
+        if interrupted.number != signal.SIGALRM:
+            raise
+        limit = f"{probe.search_timeout_s:g} s, four times timeout_s={probe.timeout_s:g}"
+        raise UserError(f"the largest batch is not found after {limit}; raise timeout_s") from None
+    return found.reason or f"{found.fits} samples per device fit"
+
+
+def _logs_of_tries(folder: Path, number: int) -> Path:
+    """A folder for each attempt at the search, as each has a log; those of a search before this one go."""
+    if number == 1:
+        shutil.rmtree(folder / "tries", ignore_errors=True)
+    return folder / "tries" / f"attempt-{number}"
+
+
+def _name(probe: Trial) -> str:
+    return f"{probe.experiment}/{probe.cell}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared dataset")
     parser.add_argument("--folder", type=Path, required=True, help="where largest.json and the logs of tries go")
+    parser.add_argument("--log", type=Path, required=True, help="what is said of the search")
     parser.add_argument("--end-with-parent", action="store_true", help="end when what started this is killed")
     Trial.add_arguments(parser)
     args = parser.parse_args()
-    probe = largest.probe_of(Trial.from_args(args))
-    name = f"{probe.experiment}/{probe.cell}"
-    for number in (*attempt.END_SIGNALS, signal.SIGALRM):
-        signal.signal(number, attempt.interrupt)
-    if args.end_with_parent:
-        attempt.die_with_parent(signal.SIGTERM)
-    signal.alarm(math.ceil(probe.search_timeout_s))
-    data, folder = args.data.absolute(), args.folder.absolute()
-    try:
-        with attempt.locked(folder) as drafts:
-            launch = launcher(data, drafts, folder / "tries")
-            found = search(probe, read_manifest(data).counts, launch, lambda text: print(f"{name}: {text}", flush=True))
-            found.write(folder)
-    except UserError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return 1
-    except attempt.Interrupted as interrupted:
-        if interrupted.number == signal.SIGALRM:
-            limit = f"{probe.search_timeout_s:g} s, four times timeout_s={probe.timeout_s:g}"
-            print(f"{name}: the largest batch is not found after {limit}; raise timeout_s", file=sys.stderr)
-            return 1
-        return 128 + interrupted.number
-    print(f"{name}: {found.reason or f'{found.fits} samples per device fit'}")
-    return 0
+    probe, log = largest.probe_of(Trial.from_args(args)), launching.Log(args.log)
+    return launching.to_its_end(_name(probe), lambda: measure(probe, args, log), args, log)
 
 
 if __name__ == "__main__":

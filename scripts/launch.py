@@ -166,7 +166,7 @@ def main() -> int:
     args = parser.parse_args()
     trial = Trial.from_args(args)
     log = launching.Log(args.log)
-    return launching.to_its_end(trial, lambda: measure(trial, args, log), args, log)
+    return launching.to_its_end(trial.id, lambda: measure(trial, args, log), args, log)
 
 
 if __name__ == "__main__":

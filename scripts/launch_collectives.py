@@ -77,7 +77,7 @@ def main() -> int:
     args = parser.parse_args()
     run = Run.from_args(args)
     log = launching.Log(args.log)
-    return launching.to_its_end(run, lambda: measure(run, args, log), args, log)
+    return launching.to_its_end(run.id, lambda: measure(run, args, log), args, log)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from tabulate import tabulate
 
 from dpscale import statistics
 from dpscale.config import MOST_REPEATS, Config, load_config
-from dpscale.errors import UserError
+from dpscale.errors import UserError, entry_point
+from dpscale.files import write_atomically
 from dpscale.plan import plan_trials
 from dpscale.reading import read_config
-from dpscale.record import write_atomically
 from dpscale.tables import read_table
 from dpscale.tables.cells import name_of
 
@@ -75,6 +75,7 @@ def together(old: Mapping[str, Mapping[str, int]], new: Mapping[str, Mapping[str
     return {name: {**old.get(name, {}), **new.get(name, {})} for name in sorted({*old, *new})}
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path, nargs="+", help="config.yaml, and presets that go over it")
@@ -83,19 +84,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="the file, which is read first where there is one")
     args = parser.parse_args()
     source = ", ".join(map(str, args.config))
-    try:
-        if not args.percent > 0:
-            raise UserError(f"--percent={args.percent:g}: give a positive number (make MORE=...)")
-        if not 0 < args.most <= MOST_REPEATS:
-            raise UserError(f"--most={args.most}: give a number from 1 to {MOST_REPEATS} (make MOST=...)")
-        data: dict[str, Any] = {}
-        for path in [args.config[0], *([args.out] if args.out.exists() else []), *args.config[1:]]:
-            update_config(data, read_config(path))
-        config = load_config(data, source)
-        found, rows = raised(config, args.percent, args.most)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    if not args.percent > 0:
+        raise UserError(f"--percent={args.percent:g}: give a positive number (make MORE=...)")
+    if not 0 < args.most <= MOST_REPEATS:
+        raise UserError(f"--most={args.most}: give a number from 1 to {MOST_REPEATS} (make MOST=...)")
+    data: dict[str, Any] = {}
+    for path in [args.config[0], *([args.out] if args.out.exists() else []), *args.config[1:]]:
+        update_config(data, read_config(path))
+    config = load_config(data, source)
+    found, rows = raised(config, args.percent, args.most)
     header = ["experiment", "cell", "width, %", "repeats", "repeats to be"]
     print(
         tabulate(rows, header, floatfmt=".1f") if rows else f"no interval is wider than {args.percent:g} %",

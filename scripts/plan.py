@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
-from dpscale.errors import UserError
+from dpscale.errors import entry_point
 from dpscale.forecasts import plan_forecasts
 from dpscale.plan import plan_trials, upper_bound_device_hours
 from dpscale.reading import read_config
@@ -27,6 +27,7 @@ def searches(trials: list[Trial]) -> str:
     return f", and before each cell a search for its batch ({trials[0].search_timeout_s:g} s at most)"
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -34,14 +35,10 @@ def main() -> int:
     source.add_argument("file", type=Path, nargs="?", help="or a file, such as config.yaml")
     args = parser.parse_args()
     source_name = str(args.file or "config")
-    try:
-        data = args.config if args.file is None else read_config(args.file)
-        config = load_config(data, source_name)
-        plans, collectives = plan_trials(config, source_name), plan_collectives(config, source_name)
-        forecasts = plan_forecasts(config, plans, collectives, source_name)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    data = args.config if args.file is None else read_config(args.file)
+    config = load_config(data, source_name)
+    plans, collectives = plan_trials(config, source_name), plan_collectives(config, source_name)
+    forecasts = plan_forecasts(config, plans, collectives, source_name)
     for name, trials in plans.items():
         cells = Counter((trial.strategy, trial.launcher, str(trial.topology), trial.devices) for trial in trials)
         first = {(t.strategy, t.launcher, str(t.topology), t.devices): t for t in reversed(trials)}

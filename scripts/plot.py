@@ -12,14 +12,14 @@ import matplotlib
 matplotlib.use("Agg")  # whatever MPLBACKEND says: no window is ever wanted
 
 from dpscale.config import FigureConfig
-from dpscale.disk import DiskIsFull
+from dpscale.errors import entry_point
 from dpscale.figures import FIGURES, render
-from dpscale.record import write_atomically
+from dpscale.files import sha256_of, write_sealed
 from dpscale.tables import read_table
 from dpscale.typed import validated
-from dpscale.workloads.prepared import sha256_of
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figure", choices=FIGURES)
@@ -33,12 +33,8 @@ def main() -> int:
     origin = args.tables / f"{row.source}.csv"
     source = f"{origin.name} sha256:{sha256_of(origin)}"  # which scripts/trace_figure.py looks for
     files = render(args.figure, tables, settings, [path.suffix.removeprefix(".") for path in args.out], source)
-    try:
-        for path, content in zip(args.out, files.values(), strict=True):
-            write_atomically(path, content)
-    except DiskIsFull as error:
-        print(error, file=sys.stderr)
-        return 1
+    for path, content in zip(args.out, files.values(), strict=True):
+        write_sealed(path, content)
     return 0
 
 

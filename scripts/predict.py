@@ -23,7 +23,8 @@ from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import FILE as COLLECTIVES
 from dpscale.collectives.run import Result, Run, read_times
 from dpscale.config import load_config
-from dpscale.errors import UserError
+from dpscale.errors import UserError, entry_point
+from dpscale.files import sha256_of
 from dpscale.forecasts import Forecast, plan_forecasts
 from dpscale.ledger import LEDGER, Entry, Interval, append
 from dpscale.measured_parts import Measured, measurements_of
@@ -37,7 +38,7 @@ from dpscale.scaling_model.prediction import PARTS, Setting, predict
 from dpscale.scaling_model.what_if import scaling_efficiency
 from dpscale.tables.collectives import times_of_a_call_s
 from dpscale.trial import Trial
-from dpscale.workloads.prepared import check_limit, read_manifest, sha256_of
+from dpscale.workloads.prepared import check_limit, read_manifest
 
 
 def measured(trials: Sequence[Trial], results: Path) -> list[Measured]:
@@ -190,6 +191,7 @@ def inputs_of(forecasts: Sequence[Forecast], results: Path) -> dict[str, str]:
     return {str(path): sha256_of(results / path) for path in dict.fromkeys(paths)}
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment")
@@ -198,26 +200,22 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="the folder of prepared datasets")
     parser.add_argument("--out", type=Path, required=True, help="folder for calibration.json and the ledger")
     args = parser.parse_args()
-    try:
-        config = load_config(args.config)
-        plans, runs = plan_trials(config), plan_collectives(config)
-        forecasts = plan_forecasts(config, plans, runs)[args.experiment]
-        code = digest_of(("predict.py",))
-        up_to = config.experiments[args.experiment].prediction.calibrate_up_to
-        made, lines = [], []
-        for forecast in forecasts:
-            inputs = inputs_of([forecast], args.results)
-            one, calibration = calibrated(forecast, args.results, args.data)
-            made.append(one)
-            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            facts = {"predicted_at": now, "code": code, "inputs": inputs, "calibrated_up_to": up_to}
-            lines += entries(forecast, one, calibration, args.results, facts, plans[args.experiment])
-        new = append(args.out / LEDGER, lines)
-        facts = {"experiment": args.experiment, "calibrated_up_to": up_to, "code": code}
-        write_calibrations(args.out / FILE, made, {**facts, "inputs": inputs_of(forecasts, args.results)})
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    config = load_config(args.config)
+    plans, runs = plan_trials(config), plan_collectives(config)
+    forecasts = plan_forecasts(config, plans, runs)[args.experiment]
+    code = digest_of(("predict.py",))
+    up_to = config.experiments[args.experiment].prediction.calibrate_up_to
+    made, lines = [], []
+    for forecast in forecasts:
+        inputs = inputs_of([forecast], args.results)
+        one, calibration = calibrated(forecast, args.results, args.data)
+        made.append(one)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        facts = {"predicted_at": now, "code": code, "inputs": inputs, "calibrated_up_to": up_to}
+        lines += entries(forecast, one, calibration, args.results, facts, plans[args.experiment])
+    new = append(args.out / LEDGER, lines)
+    facts = {"experiment": args.experiment, "calibrated_up_to": up_to, "code": code}
+    write_calibrations(args.out / FILE, made, {**facts, "inputs": inputs_of(forecasts, args.results)})
     print(f"{len(new)} new predictions of {len(lines)}, in {args.out / LEDGER}")
     return 0
 

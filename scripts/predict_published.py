@@ -14,9 +14,9 @@ from statistics import mean, median
 
 from tabulate import tabulate
 
-from dpscale.errors import UserError
+from dpscale.errors import UserError, entry_point
+from dpscale.files import write_atomically
 from dpscale.published import FACTS, METRICS, Published, read_published, value_of
-from dpscale.record import write_atomically
 from dpscale.scaling_model.laws import LAWS
 from dpscale.scaling_model.observed import Family, Layout, calibration
 from dpscale.scaling_model.reduced import Form, Prior, fit_prior
@@ -245,6 +245,7 @@ def show_predictions(table: Published, args: argparse.Namespace) -> list[Outcome
     return outcomes
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", type=Path, help="CSV with the columns of workflow/references/published.csv")
@@ -258,18 +259,14 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, help="a CSV file for the predictions")
     args = parser.parse_args()
-    try:
-        table = read_published(args.table)
-        show_ignored(table)
-        if args.validate:
-            outcomes = show_validation(table.families, args.calibrate_up_to, args.validate)
-        else:
-            outcomes = show_predictions(table, args)
-        if args.out:
-            write_outcomes(args.out, outcomes, args.calibrate_up_to)
-    except (UserError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    table = read_published(args.table)
+    show_ignored(table)
+    if args.validate:
+        outcomes = show_validation(table.families, args.calibrate_up_to, args.validate)
+    else:
+        outcomes = show_predictions(table, args)
+    if args.out:
+        write_outcomes(args.out, outcomes, args.calibrate_up_to)
     return 0
 
 

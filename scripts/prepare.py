@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from dpscale.errors import UserError, suggest
+from dpscale.errors import UserError, entry_point, suggest
 from dpscale.own import is_own
 from dpscale.typed import validated
 from dpscale.workloads.arrays import write_prepared
@@ -34,6 +34,7 @@ def prepare(dataset: str, settings: DatasetConfig, out: Path) -> Manifest:
     return write_prepared(out, dataset, row.samples(settings).classes, row.read(settings))
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -46,13 +47,9 @@ def main() -> int:
     try:
         settings = validated(DatasetConfig, args.settings, f"datasets.{args.dataset}")
         manifest = prepare(args.dataset, settings, args.out)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
     except OSError as error:
         said = error if error.errno else f"{error} bytes: no room on the disk?"  # as numpy says it
-        print(f"{args.out}: {said}; mend that and run the same command again", file=sys.stderr)
-        return 1
+        raise UserError(f"{args.out}: {said}; mend that and run the same command again") from None
     counts = ", ".join(f"{count} {split}" for split, count in manifest.counts.items())
     print(f"{args.out}: {counts} {manifest.samples}")
     return 0

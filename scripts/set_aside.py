@@ -1,4 +1,4 @@
-"""Set aside every result that is not whole, so that it is measured again. What `make run` does before it measures.
+"""Set aside every result that is not whole, so that it is made again. What `make run` does before it measures.
 
 Snakemake sees that a file is there, and not what is in it.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 
 from dpscale import largest, record
 from dpscale.collectives import run
 from dpscale.disk import room_for
-from dpscale.errors import Damaged, UserError
+from dpscale.errors import Damaged, UserError, entry_point
+from dpscale.files import SEAL, is_as_made, sealed_by
+from dpscale.ledger import LEDGER, read_ledger
 
 
 def folder_of_record(path: Path) -> PurePath:
@@ -46,29 +48,42 @@ def what_is_wrong(path: Path, folder: PurePath, folder_of: Callable[[Path], Pure
     return None if belongs_into == folder else f"{path}: it belongs into {belongs_into}"
 
 
-def forget_tables(experiment: Path) -> None:
-    """They are made of its results in seconds, and Snakemake makes none of these again unless something is to be made of it."""
-    for table in experiment.glob("tables/*.csv"):
-        table.unlink()
+def wrong_measurements(results: Path) -> Iterator[tuple[Path, str]]:
+    """(file, what is wrong with it)."""
+    for pattern, folder_of in RESULTS.items():
+        for path in sorted(results.glob(pattern)):
+            wrong = what_is_wrong(path, path.parent.relative_to(results), folder_of)
+            if wrong is not None:
+                yield path, f"{wrong}; set aside as {aside(path).name}, to be measured again"
 
 
+def changed_since_made(results: Path) -> Iterator[tuple[Path, str]]:
+    """(table, figure or calibration, what is wrong with it).
+
+    Raises:
+        UserError: it is a ledger of predictions, which nothing makes again as they were made.
+    """
+    for seal in sorted(results.glob(f"*/*/{SEAL}")):
+        path = sealed_by(seal)
+        if path.name == LEDGER:
+            read_ledger(path)
+        elif path.exists() and not is_as_made(path):
+            yield path, f"{path}: cut or changed since it was made; set aside as {aside(path).name}, to be made again"
+
+
+def aside(path: Path) -> Path:
+    return path.with_stem(f"{path.stem}.damaged")
+
+
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="the results folder")
     args = parser.parse_args()
-    try:
-        for pattern, folder_of in RESULTS.items():
-            for path in sorted(args.results.glob(pattern)):
-                wrong = what_is_wrong(path, path.parent.relative_to(args.results), folder_of)
-                if wrong is not None:
-                    aside = path.with_stem(f"{path.stem}.damaged")
-                    with room_for(path):
-                        forget_tables(args.results / path.relative_to(args.results).parts[0])
-                        path.replace(aside)
-                    print(f"{wrong}; set aside as {aside.name}, to be measured again")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    for path, said in [*wrong_measurements(args.results), *changed_since_made(args.results)]:
+        with room_for(path):
+            path.replace(aside(path))
+        print(said)
     return 0
 
 

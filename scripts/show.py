@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 from pathlib import Path
 
 import pandas as pd
 from tabulate import tabulate
 
+from dpscale.errors import entry_point
 from dpscale.tables import read_table
 from dpscale.tables.cells import name_of
 
@@ -36,7 +38,8 @@ def with_range(cell: pd.Series, column: str) -> str:
     return f"{cell[column]:.{digits}f}" + (f" [{low:.{digits}f}, {high:.{digits}f}]" if low < high else "")
 
 
-def main() -> None:
+@entry_point
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("summary", type=Path, nargs="+", help="summary.csv of an experiment")
     parser.add_argument("--report", type=Path, help="the report, to be named")
@@ -57,8 +60,9 @@ def main() -> None:
         print(f"\nfigures: {path.parents[1] / 'figures'}\ntables:  {path.parent}")
     if args.report:
         print(f"report:  {args.report}")
+    return 0
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it as it ends any program: without a word
-    main()
+    sys.exit(main())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from dpscale.errors import UserError
+from dpscale.errors import entry_point
 from dpscale.snapshots import FOLDER, keep, kept
 
 
@@ -21,6 +21,7 @@ def listing(snapshots: Path) -> str:
     return tabulate(rows, ["snapshot", "experiments", "launches", "measured until", "MB"], floatfmt=".1f")
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="?", help="of the snapshot to be")
@@ -28,13 +29,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path, nargs="+", default=[Path("config.yaml")], help="what it was made by")
     parser.add_argument("--snapshots", type=Path, default=Path(FOLDER), help="folder of all snapshots")
     args = parser.parse_args()
-    try:
-        print(
-            listing(args.snapshots) if args.name is None else keep(args.name, args.results, args.config, args.snapshots)
-        )
-    except (UserError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    print(listing(args.snapshots) if args.name is None else keep(args.name, args.results, args.config, args.snapshots))
     return 0
 
 

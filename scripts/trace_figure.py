@@ -7,9 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from dpscale.errors import UserError
+from dpscale.errors import UserError, entry_point
+from dpscale.files import sha256_of
 from dpscale.tables import read_table
-from dpscale.workloads.prepared import sha256_of
 
 SOURCE = re.compile(rb"(records|collectives)\.csv sha256:([0-9a-f]{64})")  # as plot.py has put it into the file
 
@@ -43,16 +43,13 @@ def _hold(path: Path, digest: str) -> None:
         )
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figure", type=Path)
     args = parser.parse_args()
-    try:
-        for path, digest in records_of(args.figure):
-            print(f"{digest}  {path}")
-    except (UserError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    for path, digest in records_of(args.figure):
+        print(f"{digest}  {path}")
     return 0
 
 

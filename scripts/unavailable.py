@@ -14,7 +14,7 @@ from dpscale import largest
 from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import FILE, Result, Run
 from dpscale.config import load_config
-from dpscale.errors import UserError
+from dpscale.errors import entry_point
 from dpscale.plan import plan_trials
 from dpscale.reading import read_config
 from dpscale.record import RECORD, Record
@@ -38,25 +38,22 @@ def unavailable_run(run: Run, results: Path) -> Iterator[Path]:
         yield path
 
 
+@entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path, nargs="+", help="config.yaml, and presets that go over it")
     args = parser.parse_args()
     source = ", ".join(map(str, args.config))
-    try:
-        data: dict[str, object] = {}
-        for path in args.config:
-            update_config(data, read_config(path))
-        config = load_config(data, source)
-        trials = [trial for planned in plan_trials(config, source).values() for trial in planned]
-        runs = [run for planned in plan_collectives(config, source).values() for run in planned]
-        results = Path(config.results_dir)
-        found = [path for trial in trials for path in unavailable(trial, results)]
-        for path in dict.fromkeys([*found, *(path for run in runs for path in unavailable_run(run, results))]):
-            print(path)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    data: dict[str, object] = {}
+    for path in args.config:
+        update_config(data, read_config(path))
+    config = load_config(data, source)
+    trials = [trial for planned in plan_trials(config, source).values() for trial in planned]
+    runs = [run for planned in plan_collectives(config, source).values() for run in planned]
+    results = Path(config.results_dir)
+    found = [path for trial in trials for path in unavailable(trial, results)]
+    for path in dict.fromkeys([*found, *(path for run in runs for path in unavailable_run(run, results))]):
+        print(path)
     return 0
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from dpscale.errors import UserError
+from dpscale.errors import entry_point
 from dpscale.lock import is_left_behind
 
 
+@entry_point
 def main() -> int:
-    try:
-        if not is_left_behind():
-            return 0
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    if not is_left_behind():
+        return 0
     print("a Snakemake was killed here: unlocking the folder")
     return subprocess.run([sys.executable, "-m", "snakemake", "--unlock", *sys.argv[1:]], check=False).returncode
 

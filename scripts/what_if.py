@@ -21,7 +21,7 @@ import yaml
 from tabulate import tabulate
 
 from dpscale.calibration_file import Calibrated, read_calibrations
-from dpscale.errors import UserError
+from dpscale.errors import UserError, entry_point
 from dpscale.scaling_model.calibration import Calibration, calibrate
 from dpscale.scaling_model.machine import Machine
 from dpscale.scaling_model.prediction import Setting
@@ -175,20 +175,17 @@ def _share(text: str) -> float:
     return value
 
 
+@entry_point
 def main() -> int:
     args = parse()
-    try:
-        machines = {path.stem: read_machine(path) for path in args.topologies}
-        rows: list[tuple[Case, list[Answer]]] = []
-        for calibrated in read_calibrations(args.calibration):
-            calibration = calibrate(calibrated.measurements, calibrated.seed)
-            for setting in settings(calibrated.setting, args):
-                for name, machine in machines.items():
-                    case = Case(calibrated, name, machine, setting)
-                    rows.append((case, _answers(calibration, case, args.devices_up_to)))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+    machines = {path.stem: read_machine(path) for path in args.topologies}
+    rows: list[tuple[Case, list[Answer]]] = []
+    for calibrated in read_calibrations(args.calibration):
+        calibration = calibrate(calibrated.measurements, calibrated.seed)
+        for setting in settings(calibrated.setting, args):
+            for name, machine in machines.items():
+                case = Case(calibrated, name, machine, setting)
+                rows.append((case, _answers(calibration, case, args.devices_up_to)))
     print(table(rows, args.least_efficiency))
     print(f"\nKnee: the most devices at a scaling efficiency of {args.least_efficiency:g}. Intervals: 80 %.")
     if args.csv is not None:

@@ -154,7 +154,7 @@ def launch_command(trial: Trial, data: Path, folder: Path) -> list[str]:
 
 
 def launch_environment(folder: Path, inject: str = "", rank: int | str = "all", **variables: str) -> dict[str, str]:
-    """This process's environment, with the names of changes (tests/injected/changes.py) and the rank they concern."""
+    """This process's environment, with the names of changes (tests/injected/changes) and the rank they concern."""
     return {
         **{name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
         "PYTHONPATH": os.pathsep.join([str(TESTS / "injected"), os.environ.get("PYTHONPATH", "")]),

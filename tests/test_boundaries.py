@@ -89,6 +89,8 @@ WITHOUT_TORCH = [
     "cluster",
     "typed",
     "errors",
+    "disk",
+    "files",
     "launched",
     "launching",
     "trial",

@@ -16,7 +16,7 @@ from campaign.plan import AT_ANY_TIME, BETWEEN, IN_A_STEP, IN_A_WRITE, plan_of
 from campaign.run import TRIALS, Undisturbed, run_seed, undisturbed
 from pipeline import Checkout
 
-from dpscale.workloads.prepared import sha256_of
+from dpscale.files import sha256_of
 
 SEEDS = (0, 1)
 RECORD = "campaign/trials/ddp/spawn/1x2/r0/record.json"

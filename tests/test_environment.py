@@ -17,10 +17,10 @@ from dpscale import slurm
 from dpscale.code import digest_of
 from dpscale.environment import CLASS_FACTS, describe_machine, facts_of_gpus
 from dpscale.figures import FORMATS
+from dpscale.files import sha256_of
 from dpscale.hardware import container, governor, gpu_topology, max_clock_MHz, numa_nodes
 from dpscale.record import RECORD, Record
 from dpscale.tables import make_tables
-from dpscale.workloads.prepared import sha256_of
 from plot import main as plot
 from trace_figure import records_of
 

@@ -17,8 +17,8 @@ from launching import launch, small_trial
 from pipeline import Checkout, small_config
 
 from dpscale.disk import DiskIsFull, disk_of, if_there_is_room, refuse_full, room_for
+from dpscale.files import write_atomically
 from dpscale.launching import Log
-from dpscale.record import write_atomically
 from dpscale.trial import Trial
 
 

@@ -303,10 +303,15 @@ REFUSED: dict[str, tuple[Change, str]] = {  # what is said of it
     "bytes": (instead("dropout: false", "dropout: !!binary aGVsbG8="), "experiments.quick.workload.model_options"),
     "an object of Python": (
         instead("epochs: 2", 'epochs: !!python/object/apply:os.system ["touch pwned"]'),
-        "not valid JSON or YAML",
+        "config.yaml: line 8, column 13: no YAML: could not determine a constructor",
     ),
-    "a tab": (instead("    epochs", "\tepochs"), "not valid JSON or YAML"),
-    "a text at the top": (lambda text: "text\n", "keys at top level"),
+    "a tab": (instead("    epochs", "\tepochs"), "config.yaml: line 8, column 1: no YAML: found character that cannot"),
+    "a bracket that nothing closes": (
+        instead("[1x1, 1x2]", "[1x1, 1x2"),
+        "config.yaml: line 7, column 10: no YAML: did not find expected ',' or ']' (while parsing a flow sequence that "
+        "begins in line 6)",
+    ),
+    "a text at the top": (lambda text: "text\n", "config.yaml: top level: keys with values are expected"),
     "nothing for the strategies": (instead("{single: , ddp: }", "~"), "experiments.quick.strategies"),
     "a name that leads out": (named("../quick"), "names are two or more of a-z"),
     "a name too long": (named("x" * 300), "at most 100 characters"),

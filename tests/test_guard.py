@@ -19,7 +19,7 @@ import torch
 from factories import a_config, changed
 from launching import small_trial
 from pipeline import SECRETS, Checkout, whole_run
-from test_collectives import a_run
+from timed_runs import a_run
 
 from dpscale.attempt import free_port
 from dpscale.config import load_config

@@ -212,17 +212,39 @@ def test_a_cell_that_is_unavailable_has_no_batch_but_the_reason():
     assert (found.status, found.reason, found.fits, found.tries) == ("unavailable", "needs 2 CUDA devices", None, [])
 
 
-def test_a_signal_to_a_search_leaves_nothing_of_its_try_behind(data: Path, tmp_path: Path):
+def a_search_as_the_rule_starts_it(data: Path, folder: Path) -> list[str]:
     trial = small_trial(scaling="largest", batch_size_per_device=None, headroom_percent=5.0)
-    command = [sys.executable, str(SCRIPTS / "largest_batch.py"), f"--data={data}", f"--folder={tmp_path}"]
+    script = [sys.executable, str(SCRIPTS / "largest_batch.py"), f"--data={data}"]
+    return [*script, f"--folder={folder}", f"--log={folder / 'search.log'}", *trial.to_args()]
+
+
+def test_a_signal_to_a_search_leaves_nothing_of_its_try_behind(data: Path, tmp_path: Path):
+    command = a_search_as_the_rule_starts_it(data, tmp_path)
     environment = launch_environment(tmp_path, "announce_ranks,hangs")
-    process = subprocess.Popen([*command, *trial.to_args()], env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     started = Launch(tmp_path, process)
     wait_until(lambda: len(started.found("pid")) == 2, "the ranks of a try")
     process.send_signal(signal.SIGTERM)
     assert started.end(30).returncode == 128 + signal.SIGTERM
     assert started.leaves_nothing_behind()
     assert not (tmp_path / largest.FILE).exists()
+
+
+def test_each_attempt_at_a_search_keeps_its_logs_until_there_is_another_search(data: Path, tmp_path: Path):
+    command = a_search_as_the_rule_starts_it(data, tmp_path)
+    for number in (1, 2):
+        (tmp_path / "search.log").unlink(missing_ok=True)  # as Snakemake does before it runs a job again
+        done = subprocess.run(
+            command, env=launch_environment(tmp_path, "raises"), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert "the try of 32 per device failed" in done.stderr
+        for attempted in range(1, number + 1):
+            assert "the try of 32 per device failed" in (tmp_path / f"search.attempt-{attempted}.log").read_text()
+            assert "planted" in (tmp_path / f"tries/attempt-{attempted}/32.log").read_text()
+    assert (tmp_path / "search.log").resolve() == (tmp_path / "search.attempt-2.log").resolve()
+    assert largest_batch._logs_of_tries(tmp_path, 1) == tmp_path / "tries/attempt-1"
+    assert not (tmp_path / "tries").exists()
 
 
 # What is out of memory
@@ -447,6 +469,10 @@ def test_a_search_comes_before_the_trials_of_its_cell_and_its_batch_is_the_one_t
     ]
     assert (search.fits, search.limit) == (4, 6)
     assert "OutOfMemoryError" in (search.tries[0].reason or "")
+    log = checkout.results("small/largest/single/spawn/1x1/search.log")
+    assert not log.is_symlink()
+    assert "6 per device: does not fit" in log.read_text()
+    assert (log.parent / "tries/attempt-1/4.log").is_file()
     (record,) = checkout.records()
     assert record["trial"]["batch_size_per_device"] == 3  # 20 % below 4
     assert record["launch"]["largest_batch"]["fits"] == 4

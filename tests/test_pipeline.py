@@ -600,6 +600,53 @@ def test_a_signal_to_snakemake_alone_leaves_nothing_behind(long_trial: LongTrial
     long_trial.finishes("--rerun-incomplete")
 
 
+PYTHON_STAND_IN = """\
+#!/bin/bash
+trap 'echo TERM >> {heard}' TERM
+trap 'echo USR1 >> {heard}; exit 0' USR1
+echo "$$ $1" > {heard}
+for second in 0 1 2 3 4 5 6 7 8 9; do [ -n "$STAYS" ] && sleep 1; done
+exit 0
+"""
+
+
+def test_the_printed_command_hears_a_schedulers_signals_and_leaves_a_shell_that_it_is_pasted_into(
+    fresh: Checkout, tmp_path: Path
+) -> None:
+    heard, python = tmp_path / "heard", tmp_path / "python"
+    python.write_text(PYTHON_STAND_IN.replace("{heard}", str(heard)))
+    python.chmod(0o755)
+    printed = fresh.dry_run("-p", "results/small/trials/single/spawn/1x1/r0/record.json").output
+    (line,) = re.findall(r"^ *Shell command: (.* python scripts/launch.py .*)$", printed, re.MULTILINE)
+    environment = fresh.environment(PATH=f"{tmp_path}:{os.environ['PATH']}")
+
+    pasted = subprocess.run(
+        ["bash", "--norc", "-i"],
+        input=f"{line}\necho the shell lives on\n",
+        cwd=fresh.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,  # it would take this terminal for its own
+        check=False,
+    )
+    assert "scripts/launch.py" in heard.read_text()
+    assert "the shell lives on" in pasted.stdout
+
+    heard.unlink()
+    job = subprocess.Popen(
+        ["bash", "-c", f"set -euo pipefail; {line}"], cwd=fresh.root, env=environment | {"STAYS": "1"}
+    )
+    wait_until(lambda: heard.exists() and heard.read_text().endswith("\n"), 30, "the start")
+    assert heard.read_text() == f"{job.pid} scripts/launch.py\n"  # no shell is left between the job and it
+    job.terminate()
+    wait_until(lambda: "TERM" in heard.read_text(), 10, "TERM")
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(10) == 0
+    assert "USR1" in heard.read_text()
+
+
 def test_a_killed_snakemake_takes_its_trial_with_it_and_unlock_is_all_the_recovery(long_trial: LongTrial) -> None:
     send(long_trial.process, signal.SIGKILL, to_group=False)
     assert long_trial.ended(30).returncode != 0
@@ -717,12 +764,45 @@ def test_a_snakemake_killed_as_soon_as_it_has_the_lock_is_known(fresh: Checkout,
     assert not list((checkout.root / lock.HOLDERS).iterdir())
 
 
+@pytest.mark.parametrize("target", ["all", "tables", "figures", "small"])
+def test_a_record_that_was_deleted_is_measured_again_and_tables_follow(target: str, checkout: Checkout) -> None:
+    """Whoever deletes one wants it measured anew; that tables are there does not stand against it."""
+    checkout.results("small/trials/ddp/spawn/1x2/r1/record.json").unlink()
+    again = checkout.dry_run(target)
+    assert again.measured == {"ddp/spawn/1x2/r1"}
+    assert again.jobs["collect"] == 1
+    assert not checkout.dry_run(target, "--config", "partial=true").measured
+
+
+@pytest.mark.parametrize("target", ["collectives", "small"])
+def test_times_of_collectives_that_were_deleted_are_measured_again(target: str, fresh: Checkout, tmp_path) -> None:
+    checkout = fresh.copy(tmp_path / "dpscale")
+    checkout.configure(changed(small_config(), ".collectives", {"operations": "all"}))
+    for path in ("tables/collectives.csv", "figures/bus_bandwidth.svg", "figures/collective_time.svg"):
+        checkout.results(f"small/{path}").parent.mkdir(parents=True, exist_ok=True)
+        checkout.results(f"small/{path}").touch()
+    assert checkout.dry_run(target).jobs["time_collectives"] == 1
+
+
+def test_a_table_that_was_cut_is_set_aside_and_made_again_with_nothing_measured(checkout: Checkout) -> None:
+    for name in ("summary", "collectives", "prediction"):
+        table = checkout.results(f"small/tables/{name}.csv")
+        table.write_text(table.read_text() + "edited\n")
+    command = [sys.executable, "scripts/set_aside.py", "results"]
+    subprocess.run(command, cwd=checkout.root, env=checkout.environment(), check=True)
+    again = checkout.dry_run()
+    assert again.measured == set()
+    assert again.jobs.keys() >= COLLECT
+
+
 def test_make_run_measures_again_what_is_cut(whole: Checkout, tmp_path: Path) -> None:
     checkout = whole.copy(tmp_path / "dpscale")
     record = checkout.results("small/trials/single/spawn/1x1/r0/record.json")
     steps = checkout.results("small/trials/ddp/spawn/1x2/r1/steps.parquet")
+    table = checkout.results("small/tables/startup.csv")
     for path in (record, steps):
         os.truncate(path, path.stat().st_size // 2)
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))  # it parses still
     command = ["make", "run", f"BIN={Path(sys.executable).parent}", "-o", ".venv/run-ready", "ARGS=tables"]
     made = subprocess.run(
         command, cwd=checkout.root, env=checkout.environment(), capture_output=True, text=True, check=False
@@ -731,9 +811,11 @@ def test_make_run_measures_again_what_is_cut(whole: Checkout, tmp_path: Path) ->
     assert done.returncode == 0, done.output
     assert f"{record.relative_to(checkout.root)}: not a whole record" in done.output
     assert f"{steps.relative_to(checkout.root)}: missing, cut or not of this record" in done.output
+    assert f"{table.relative_to(checkout.root)}: cut or changed since it was made; set aside as" in done.output
     assert done.measured == {"single/spawn/1x1/r0", "ddp/spawn/1x2/r1"}
     assert record.with_name("record.damaged.json").exists()
     assert Record.read(steps.with_name("record.json")).status == "ok"
+    assert len(checkout.table("startup")) == len(whole.table("startup"))
 
 
 # --- what must not be there ----------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from factories import a_record, a_segment, a_trial, an_evaluation, an_unavailable_record, rank_facts, step_columns
 
-from dpscale import record as module
+from dpscale import files
 from dpscale.errors import UserError
+from dpscale.files import write_atomically
 from dpscale.record import (
     FORMAT_VERSION,
     MONITOR,
@@ -21,7 +22,6 @@ from dpscale.record import (
     Record,
     read_samples,
     read_steps,
-    write_atomically,
     write_samples,
     write_steps,
 )
@@ -237,6 +237,6 @@ def test_nothing_half_written_is_left_of_a_record(tmp_path, monkeypatch, writer)
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     names_at_sync = []
-    monkeypatch.setattr(module.os, "fsync", lambda file: names_at_sync.append([p.name for p in tmp_path.iterdir()]))
+    monkeypatch.setattr(files.os, "fsync", lambda file: names_at_sync.append([p.name for p in tmp_path.iterdir()]))
     write_atomically(tmp_path / "file", b"new")
     assert names_at_sync == [[".file.partial"]]

@@ -12,6 +12,8 @@ import pytest
 from factories import a_record, a_trial, an_unavailable_record, step_columns
 
 import set_aside
+from dpscale.files import write_sealed
+from dpscale.ledger import LEDGER
 from dpscale.record import MONITOR, RECORD, STEPS, Record, write_samples, write_steps
 
 
@@ -57,19 +59,6 @@ def test_a_record_of_which_a_file_is_cut(name: str, tmp_path: Path, capsys, monk
     assert said(tmp_path, capsys, monkeypatch) == ""
 
 
-def test_tables_are_made_again_with_it_for_snakemake_looks_no_further_than_what_is_missing(
-    tmp_path: Path, capsys, monkeypatch
-):
-    write(tmp_path, a_record(a_trial(experiment="whole")))
-    cut(write(tmp_path, a_record(a_trial(experiment="cut"))))
-    tables = [tmp_path / experiment / "tables" / "summary.csv" for experiment in ("whole", "cut")]
-    for table in tables:
-        table.parent.mkdir()
-        table.touch()
-    said(tmp_path, capsys, monkeypatch)
-    assert [table.exists() for table in tables] == [True, False]
-
-
 def test_a_record_in_another_trials_folder(tmp_path: Path, capsys, monkeypatch):
     first, second = (write(tmp_path, a_record(a_trial(repeat=repeat))) for repeat in (0, 1))
     for name in (RECORD, STEPS, MONITOR):
@@ -101,3 +90,40 @@ def test_times_of_collectives_and_searches_too(path: str, tmp_path: Path, capsys
 
 def test_where_there_are_no_results_yet_nothing_is_said(tmp_path: Path, capsys, monkeypatch):
     assert said(tmp_path / "results", capsys, monkeypatch) == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "small/tables/summary.csv",
+        "small/tables/prediction.csv",
+        "small/tables/collectives.csv",
+        "small/figures/speedup.svg",
+        "small/predictions/calibration.json",
+    ],
+)
+def test_what_is_made_of_results_and_was_cut_since(path: str, tmp_path: Path, capsys, monkeypatch):
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    write_sealed(file, b"a line\nanother\n")
+    assert said(tmp_path, capsys, monkeypatch) == ""
+    file.write_bytes(b"a line\n")
+    aside = f"{file.stem}.damaged{file.suffix}"
+    line = f"{file}: cut or changed since it was made; set aside as {aside}, to be made again\n"
+    assert said(tmp_path, capsys, monkeypatch) == line
+    assert not file.exists()
+    assert file.with_name(aside).read_bytes() == b"a line\n"
+    assert said(tmp_path, capsys, monkeypatch) == ""
+
+
+def test_predictions_that_were_cut_end_the_run_for_nothing_makes_them_again_as_they_were(
+    tmp_path: Path, capsys, monkeypatch
+):
+    ledger = tmp_path / "small" / "predictions" / LEDGER
+    ledger.parent.mkdir(parents=True)
+    write_sealed(ledger, b"\n")
+    ledger.write_bytes(b"")
+    monkeypatch.setattr(sys, "argv", ["set_aside.py", str(tmp_path)])
+    assert set_aside.main() == 1
+    assert capsys.readouterr().err.startswith(f"{ledger}: cut or changed since it was made; put the file back")
+    assert ledger.exists()

@@ -15,10 +15,10 @@ from pipeline import ROOT, Checkout, small_config
 import compare
 import snapshot
 from dpscale.errors import UserError
+from dpscale.files import sha256_of
 from dpscale.record import RECORD, STEPS, write_samples, write_steps
 from dpscale.snapshots import CHECKSUMS, find, keep, kept, read
 from dpscale.tables import make_tables
-from dpscale.workloads.prepared import sha256_of
 
 DDP = a_trial(experiment="small")
 SEVEN = [2.0 + number / 100 for number in range(7)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import factories
@@ -14,6 +15,7 @@ from factories import a_record, a_segment, a_trial, rank_facts, samples_of, step
 from dpscale import metrics, usage
 from dpscale.record import SAMPLE_COLUMNS, Record
 from dpscale.tables import make_tables
+from dpscale.tables.schema import TABLES
 
 CUDA = a_trial(device="cuda", backend="nccl")
 TIMES_S = np.array([0.0, 1.0, 2.0, 3.0])
@@ -220,3 +222,15 @@ def test_ranks_that_are_pinned_onto_each_other_are_flagged():
 @pytest.mark.parametrize("masks", [([0, 1], [0, 1]), ([0], [1])], ids=["not pinned", "well pinned"])
 def test_others_are_not(masks: tuple[list[int], list[int]]):
     assert metrics.warnings(pinned(*masks)) == []
+
+
+def test_what_helpers_use_beside_the_computing_threads_is_not_cut_off_and_is_explained_wherever_it_is_shown():
+    ranks = [rank_facts(rank, cpu_time_s=4.04) for rank in (0, 1)]  # gloo's threads have used the last hundredth
+    assert metrics.utilization_percent(a_record(ranks=ranks)) == pytest.approx(101)
+    root = Path(__file__).parents[1]
+    captions = [
+        root / f"workflow/report/{name}.rst" for name in ("comparison", "utilization", "utilization_per_device")
+    ]
+    told = [path.read_text() for path in (root / "README.md", *captions)]
+    told += [TABLES[name]["utilization_percent"] for name in ("timings", "summary", "monitor")]
+    assert [text for text in told if "above 100" not in text] == []

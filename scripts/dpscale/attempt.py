@@ -25,8 +25,9 @@ from typing import Any, NoReturn
 
 import psutil
 
-from dpscale.disk import if_there_is_room, room_for
+from dpscale.disk import if_there_is_room
 from dpscale.errors import UserError
+from dpscale.files import write_atomically
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOWEST_PORT = 10_000
@@ -240,11 +241,7 @@ def watch_rank(run: Callable[[], object], drafts: Path, rank: int) -> int:
 
 
 def _put_down(path: Path, facts: dict[str, Any]) -> None:
-    """Whole or not there: the writer may be ended at any moment."""
-    temporary = path.with_suffix(".partial")
-    with room_for(path):
-        temporary.write_text(json.dumps(facts))
-        temporary.rename(path)
+    write_atomically(path, json.dumps(facts).encode())
 
 
 def forget_failures(drafts: Path) -> None:

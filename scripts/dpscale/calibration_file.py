@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpscale.errors import UserError
-from dpscale.record import write_atomically
+from dpscale.files import refuse_changed, write_sealed
 from dpscale.scaling_model.measurements import Measurements
 from dpscale.scaling_model.prediction import Setting
 
@@ -35,12 +35,13 @@ def write_calibrations(path: Path, calibrated: Sequence[Calibrated], facts: Mapp
         facts: where it comes from: the experiment, the inputs with their digests, the code.
     """
     data = {"format_version": FORMAT_VERSION, **facts, "calibrated": [asdict(one) for one in calibrated]}
-    write_atomically(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+    write_sealed(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
 
 
 def read_calibrations(path: Path) -> list[Calibrated]:
-    """Raises UserError: unreadable, or of another format."""
+    """Raises UserError: unreadable, changed since it was written, or of another format."""
     remedy = "give the calibration.json that the rule predict writes, or run it again"
+    refuse_changed(path, remedy)
     try:
         data = json.loads(path.read_text())
         if (found := data["format_version"]) != FORMAT_VERSION:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from dpscale.errors import UserError
-from dpscale.workloads.prepared import sha256_of
+from dpscale.files import sha256_of
 from dpscale.world import World
 
 FORMAT_VERSION = 1

@@ -18,14 +18,6 @@ PROBE_BYTES = 2**16
 class DiskIsFull(UserError):
     """There is no room for a file."""
 
-    def __init__(self, path: Path, error: OSError) -> None:
-        disk = disk_of(path)
-        size_MB = shutil.disk_usage(disk).total / 1e6
-        super().__init__(
-            f"{path}: {error.strerror}: the disk at {disk} ({size_MB:,.1f} MB) is full; "
-            "free space there and run the same command again"
-        )
-
 
 def disk_of(path: Path) -> Path:
     """Where the file system that holds a path, there or not, is mounted."""
@@ -33,6 +25,16 @@ def disk_of(path: Path) -> Path:
         if os.path.ismount(folder):
             return folder
     return Path("/")
+
+
+def described(path: Path, error: OSError) -> str:
+    """Which file found no room, and where."""
+    disk = disk_of(path)
+    size_MB = shutil.disk_usage(disk).total / 1e6
+    return (
+        f"{path}: {error.strerror}: the disk at {disk} ({size_MB:,.1f} MB) is full; "
+        "free space there and run the same command again"
+    )
 
 
 @contextmanager
@@ -43,7 +45,7 @@ def room_for(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        raise DiskIsFull(Path(error.filename or path), error) from None
+        raise DiskIsFull(described(Path(error.filename or path), error)) from None
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
+from functools import wraps
 
 PASSWORD = re.compile(r"(?<=://)[^/\s]+@")  # of user:password@host in a URL
 LONGEST = 200  # characters of a value that a message shows
@@ -43,3 +45,21 @@ def suggest(wrong: object, valid: Iterable[str]) -> str:
     names = list(valid)
     near = difflib.get_close_matches(wrong if isinstance(wrong, str) else shown(wrong), names, n=1)
     return (f"did you mean {near[0]!r}? " if near else "") + f"valid: {', '.join(names)}"
+
+
+def entry_point(main: Callable[[], int], failed: int = 1) -> Callable[[], int]:
+    """A script's main, which ends with the text alone where something is the user's to mend: a file or a disk as well.
+
+    Args:
+        failed: the exit code then.
+    """
+
+    @wraps(main)
+    def saying() -> int:
+        try:
+            return main()
+        except (UserError, OSError) as error:
+            print(error, file=sys.stderr)
+            return failed
+
+    return saying

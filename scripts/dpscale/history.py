@@ -10,8 +10,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from dpscale.files import write_atomically
 from dpscale.launched import Launched
-from dpscale.record import write_atomically
 from dpscale.trial import Trial
 
 FOLDER = ".checkpoints"  # beside the record; no output of a rule, for Snakemake deletes those before it tries again

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpscale.errors import Damaged, UserError
-from dpscale.record import write_atomically
+from dpscale.files import write_atomically
 from dpscale.trial import LARGEST, Trial
 
 FORMAT_VERSION = 1

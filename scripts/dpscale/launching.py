@@ -278,10 +278,11 @@ def run_attempts(
         log.write(f"port {placement.master_port} was taken meanwhile: trying another")
 
 
-def to_its_end(launched: Launched, measure: Callable[[], str], args: argparse.Namespace, log: Log) -> int:
+def to_its_end(name: str, measure: Callable[[], str], args: argparse.Namespace, log: Log) -> int:
     """Measure, in a process that ends in order; returns its exit code.
 
     Args:
+        name: of what is measured.
         measure: returns a line that says how it went.
         args: as `add_arguments` has them.
     """
@@ -295,12 +296,12 @@ def to_its_end(launched: Launched, measure: Callable[[], str], args: argparse.Na
         with room_for(args.folder):
             outcome = measure()
     except attempt.Busy as busy:
-        print(f"{launched.id}: {busy}", file=sys.stderr)
+        print(f"{name}: {busy}", file=sys.stderr)
         return 1
     except UserError as error:
         with if_there_is_room():
             log.write(f"{'' if isinstance(error, attempt.Stopped) else 'failed: '}{error}")
-        print(f"{launched.id}: {error}\n  log: {args.log}", file=sys.stderr)
+        print(f"{name}: {error}\n  log: {args.log}", file=sys.stderr)
         if isinstance(error, attempt.Stopped):
             queue_again_if_preempted(log)
         return EXIT_CODES.get(type(error), 1)
@@ -311,7 +312,7 @@ def to_its_end(launched: Launched, measure: Callable[[], str], args: argparse.Na
     with if_there_is_room():  # the record has it
         log.write(outcome)
     if outcome != "ok":
-        print(f"{launched.id}: {outcome}", file=sys.stderr)
+        print(f"{name}: {outcome}", file=sys.stderr)
     return 0
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpscale.errors import UserError
-from dpscale.record import write_atomically
+from dpscale.files import refuse_changed, write_sealed
 
 LEDGER = "ledger.jsonl"
 
@@ -75,8 +75,10 @@ def read_ledger(path: Path) -> list[Entry]:
     """In the order of writing; none where nothing was predicted yet.
 
     Raises:
-        UserError: a line is not a prediction.
+        UserError: a line is not a prediction, or the file is not as it was written.
     """
+    remedy = "put the file back as it was, or move it away to begin anew"
+    refuse_changed(path, remedy)
     entries: list[Entry] = []
     for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], start=1):
         try:
@@ -85,8 +87,7 @@ def read_ledger(path: Path) -> list[Entry]:
             entries.append(Entry(**{**data, "intervals": intervals}))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{path}: line {number} is no prediction ({type(error).__name__}: {error}); put the file back as it was, or "
-                "move it away to begin anew"
+                f"{path}: line {number} is no prediction ({type(error).__name__}: {error}); {remedy}"
             ) from None
     return entries
 
@@ -99,5 +100,5 @@ def append(path: Path, entries: Sequence[Entry]) -> list[Entry]:
         before = path.read_bytes() if path.exists() else b""
         lines = "".join(f"{json.dumps(asdict(entry), allow_nan=False)}\n" for entry in new)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, before + lines.encode())
+        write_sealed(path, before + lines.encode())
     return new

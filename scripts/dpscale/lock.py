@@ -12,7 +12,7 @@ import psutil
 
 from dpscale.disk import room_for
 from dpscale.errors import UserError
-from dpscale.record import write_atomically
+from dpscale.files import write_atomically
 
 LOCKS, HOLDERS = Path(".snakemake/locks"), Path(".snakemake/holders")
 REMEDY = "wait or end it; if it is gone for sure: snakemake --unlock"

@@ -145,7 +145,8 @@ def utilization_percent(record: Record) -> float | None:
     """How busy the devices were in the timed segments.
 
     On CUDA the mean over devices of NVML's utilisation: the share of time in which any kernel ran. On a CPU the ranks'
-    CPU time over what their threads could have used, ranks x threads x time; helper threads can lift it above 100.
+    CPU time over what their threads could have used, ranks x threads x time; gloo's own threads and loader workers can
+    lift it above 100: what they use is the strategy's cost.
     """
     if record.trial.device == "cuda":
         values = [facts.gpu_utilization_percent for facts in record.ranks]

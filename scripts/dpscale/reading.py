@@ -10,18 +10,23 @@ import yaml
 from dpscale.errors import UserError, shown
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where it is there: ten times as fast
+REMEDY = "mend it there or in the line before: quotes and brackets are closed, and lines indented with spaces alone"
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """What is written in it; nothing where it is empty.
 
     Raises:
-        UserError: it can't be read, is no YAML, has no keys, or has one twice.
+        UserError: it can't be read, is no YAML, has no keys, or has one twice; names the file and the place.
     """
     try:
         text = path.read_text()
-        refuse_repeated_keys(path)
+        _refuse_repeated_keys(path, yaml.compose(text, Loader=LOADER))
         data = yaml.load(text, Loader=LOADER)
+    except yaml.MarkedYAMLError as error:
+        raise UserError(f"{path}: {_described(error)}; {REMEDY}") from None
+    except UserError:
+        raise
     except (OSError, yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}; mend it") from None
     except ValueError as error:  # such as a date that is none, or bytes that are no text
@@ -31,17 +36,24 @@ def read_config(path: Path) -> dict[str, Any]:
     return data or {}
 
 
-def refuse_repeated_keys(path: Path) -> None:
-    """YAML's own reader takes the last and forgets the others, an experiment as well as a number. What is no YAML is left
-    to who reads it.
+def _described(error: yaml.MarkedYAMLError) -> str:
+    """Where the parser gave up, and in the midst of what, which may have begun far above."""
+    place, begun = error.problem_mark or error.context_mark, error.context_mark
+    if place is None:
+        return f"no YAML: {error.problem}"
+    said = f"line {place.line + 1}, column {place.column + 1}: no YAML: {error.problem}"
+    if begun is None or begun.line == place.line or not error.context:
+        return said
+    return f"{said} ({error.context} that begins in line {begun.line + 1})"
+
+
+def _refuse_repeated_keys(path: Path, root: yaml.Node | None) -> None:
+    """YAML's own reader takes the last and forgets the others, an experiment as well as a number.
 
     Raises:
         UserError: names the first such key, with both lines.
     """
-    try:
-        waiting, seen = [yaml.compose(path.read_text(), Loader=LOADER)], set()
-    except yaml.YAMLError:
-        return
+    waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
         if not isinstance(node, yaml.CollectionNode) or id(node) in seen:

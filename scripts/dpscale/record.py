@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from dpscale.disk import room_for
 from dpscale.errors import Damaged, UserError
+from dpscale.files import sha256_of, write_atomically
 from dpscale.phases import PHASE_COLUMNS
 from dpscale.stamps import Block, Explained, Stamps, Use
 from dpscale.trial import Trial
-from dpscale.workloads.prepared import sha256_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -277,21 +275,3 @@ def is_there(path: Path, partial: bool) -> bool:
     if not path.exists() and not partial:
         raise UserError(f"{path}: missing; run snakemake, or take what is there: --config partial=true")
     return path.exists()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file appears under its name only when all of it is on the disk.
-
-    Raises:
-        DiskIsFull: there is no room; what was there before stays.
-    """
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with room_for(path):
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpscale.errors import UserError, suggest
-from dpscale.record import write_atomically
+from dpscale.files import refuse_changed, sha256_of, write_atomically
 from dpscale.tables import read_table
 from dpscale.tables.cells import measured
 from dpscale.tables.changes import KEY, Key, Occasion
+from dpscale.tables.schema import TABLES
 from dpscale.trial import Trial
-from dpscale.workloads.prepared import sha256_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,10 @@ def _copy(path: Path, to: Path) -> None:
 def _files(results: Path) -> Iterator[Path]:
     """All of a results folder that a snapshot keeps."""
     for tables in _folders_of_tables(results):
-        yield from (path for path in sorted(tables.glob("*.csv")) if path.stem not in LEFT_BEHIND)
+        for path in sorted(tables.glob("*.csv")):
+            if path.stem in TABLES and path.stem not in LEFT_BEHIND:
+                refuse_changed(path, "delete it and run snakemake first")
+                yield path
         for row in _measured_records(tables).itertuples():
             path = results / str(row.record)
             if not path.is_file() or sha256_of(path) != row.record_sha256:

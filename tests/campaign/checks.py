@@ -129,7 +129,7 @@ def remains(checkout: Checkout) -> list[str]:
     """What an experiment that has come to its end must not hold: locks, drafts, checkpoints."""
     found = [*(checkout.root / ".snakemake/locks").glob("*"), *(checkout.root / ".snakemake/holders").glob("*")]
     found += [*checkout.results().rglob(".attempt"), *checkout.results().rglob(".checkpoints")]
-    found += [*checkout.results().glob("*/tables/*.partial"), *checkout.results().glob("*/tables/.*")]
+    found += checkout.results().glob("*/tables/*.partial")
     return [f"{path.relative_to(checkout.root)} is left" for path in sorted(found)]
 
 

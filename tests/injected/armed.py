@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from changes import after, pid_of_launch
+from changes.moments import pid_of_launch
+from changes.registering import after
 
 VARIABLE, MARK, LAUNCH = "DPSCALE_CAMPAIGN", "DPSCALE_TEST_RUN", "DPSCALE_CAMPAIGN_LAUNCH"
 BALLAST = "ballast"
@@ -126,19 +127,19 @@ ACTS: dict[str, Callable[[], None]] = {
 # Moments
 
 
-@after("dpscale.record")
+@after("dpscale.files")
 def fills_the_disk_for() -> None:
     """As soon as a file whose path ends with DPSCALE_TEST_FILE is to be put in place, its disk has no room left."""
-    from dpscale import record
+    from dpscale import files
 
-    write = record.write_atomically
+    write = files.write_atomically
 
     def changed(path, content):
         if str(path).endswith(os.environ["DPSCALE_TEST_FILE"]):
             fill_the_disk(path.parent)
         write(path, content)
 
-    record.write_atomically = changed
+    files.write_atomically = changed
 
 
 @after("dpscale.launching")
@@ -179,12 +180,12 @@ def meets_its_fault() -> None:
     Training.forward = changed
 
 
-@after("dpscale.record")
+@after("dpscale.files")
 def dies_while_writing() -> None:
     """The planned one of all files that are put in place, by whichever process, is half written when everything ends."""
-    from dpscale import record
+    from dpscale import files
 
-    write = record.write_atomically
+    write = files.write_atomically
 
     def changed(path, content):
         fault = armed()["fault"]
@@ -194,4 +195,4 @@ def dies_while_writing() -> None:
             kill_everything()
         write(path, content)
 
-    record.write_atomically = changed
+    files.write_atomically = changed

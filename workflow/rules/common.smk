@@ -4,12 +4,9 @@ import inspect
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-
-sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
 from dpscale import calibration_file, largest, own, references, retries, slurm, snapshots
 from dpscale.code import collectives_code, digest_of, prepare_code, search_code, trial_code
@@ -24,7 +21,6 @@ from dpscale.forecasts import needs_forecast, plan_forecasts
 from dpscale.order import measuring_order
 from dpscale.lock import say_who_may_hold
 from dpscale.plan import find_own_code, plan_trials
-from dpscale.reading import refuse_repeated_keys
 from dpscale.record import MONITOR, RECORD, STEPS
 from dpscale.tables.schema import MADE_APART, OF_TWO_SETS, TABLES
 from dpscale.trial import LARGEST
@@ -39,8 +35,6 @@ _beside = [os.getcwd(), *(os.path.dirname(os.path.abspath(path)) for path in wor
 os.environ[own.FOLDERS] = os.pathsep.join(dict.fromkeys(reversed(_beside)))
 
 try:
-    for _path in workflow.configfiles:
-        refuse_repeated_keys(Path(_path))
     CONFIG = load_config(config, CONFIG_SOURCE)
     PLANS = plan_trials(CONFIG, CONFIG_SOURCE)
     COLLECTIVES = plan_collectives(CONFIG, CONFIG_SOURCE)
@@ -299,6 +293,16 @@ def records_that_exist(wildcards):
         return None
     paths = [Path(RESULTS, trial.folder, RECORD) for trial in PLANS[wildcards.experiment]]
     return {str(path): path.stat().st_mtime_ns for path in paths if path.exists()}
+
+
+def measured_of(experiment):
+    """All results behind an experiment's tables. Targets ask for them too: of a file from which others are made that are
+    there, Snakemake does not see that it is gone."""
+    if CONFIG.partial:
+        return []
+    sweeps = [trial for forecast in FORECASTS[experiment] for trial in forecast.sweep]
+    records = [f"{RESULTS}/{trial.folder}/{RECORD}" for trial in [*PLANS[experiment], *sweeps]]
+    return list(dict.fromkeys([*records, *results_of_runs(experiment), *forecast_of(experiment)]))
 
 
 def published_of(wildcards):

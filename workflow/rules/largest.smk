@@ -25,4 +25,4 @@ rule largest_batch:
         code=code_of_search,
         folder=f"{RESULTS}/{SEARCH}",
     shell:
-        "python {input.script:q} --folder={params.folder:q} --end-with-parent {params.search} {resources.limits} 2>&1 | tee {log:q}"
+        "python {input.script:q} --folder={params.folder:q} --log={log:q} --end-with-parent {params.search} {resources.limits}"

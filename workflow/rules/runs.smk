@@ -38,12 +38,12 @@ def runs_of(wildcards):
 
 
 def results_of(wildcards):
+    return results_of_runs(wildcards.experiment)
+
+
+def results_of_runs(experiment):
     """The results that the table is made from; with partial=true none is asked for: what is there is taken."""
-    return (
-        []
-        if CONFIG.partial
-        else [f"{RESULTS}/{run.folder}/{collectives.FILE}" for run in COLLECTIVES[wildcards.experiment]]
-    )
+    return [] if CONFIG.partial else [f"{RESULTS}/{run.folder}/{collectives.FILE}" for run in COLLECTIVES[experiment]]
 
 
 def results_that_exist(wildcards):

@@ -1,17 +1,20 @@
 rule tables:
     input:
         expand(TABLE_FILES, experiment=PLANS, table=TABLES),
+        [measured_of(experiment) for experiment in PLANS],
 
 
 rule figures:
     input:
         [figures_of(experiment) for experiment in PLANS],
+        [measured_of(experiment) for experiment in PLANS],
 
 
 rule collectives:
     input:
         expand(TABLE_FILES, experiment=PLANS, table="collectives"),
         expand(FIGURE_FILES, experiment=PLANS, figure=COLLECTIVE_FIGURES, format=FORMATS),
+        [results_of_runs(experiment) for experiment in PLANS],
 
 
 rule prepare:
@@ -43,3 +46,4 @@ for _experiment in PLANS:
         input:
             expand(TABLE_FILES, experiment=_experiment, table=TABLES),
             figures_of(_experiment),
+            measured_of(_experiment),

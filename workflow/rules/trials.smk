@@ -29,7 +29,8 @@ rule trial:
         script=f"{SCRIPTS}/launch.py",  # no input, for Snakemake takes 1 ms to find that no rule makes it
         trial=arguments_of_trial,
         code=code_of_trial(),
-    # exec: a shell would end at SLURM's SIGTERM, and with it the job step, before the ranks have saved themselves
+    # exec: a shell would end at SLURM's SIGTERM, and with it the job step, before the ranks have saved themselves. But a shell
+    # that somebody types into stays, whoever pastes the printed line into it.
     shell:
-        'exec python {params.script:q} --folder="$(dirname {output.record:q})" --log={log:q} --end-with-parent'
+        '$([[ $- == *i* ]] || echo exec) python {params.script:q} --folder="$(dirname {output.record:q})" --log={log:q} --end-with-parent'
         " {params.trial} {resources.limits}"

@@ -13,9 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpscale.errors import Damaged, UserError
+from dpscale.files import sha256_of, write_atomically
 from dpscale.launched import Launched, Names, Sizes
-from dpscale.record import write_atomically
-from dpscale.workloads.prepared import sha256_of
 
 if TYPE_CHECKING:
     import pandas as pd

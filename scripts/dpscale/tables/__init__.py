@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
+from dpscale.files import refuse_changed
 from dpscale.record import Record
 from dpscale.references import Published
 from dpscale.tables.causes import causes_of_cells, stragglers
@@ -25,11 +26,17 @@ if TYPE_CHECKING:
 
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:
-    """A table as it was written. Texts stay texts, even a strategy called `nan`; only an empty cell is a missing value."""
+    """A table as it was written. Texts stay texts, even a strategy called `nan`; only an empty cell is a missing value.
+
+    Raises:
+        Damaged: it was cut or edited since.
+    """
     import pandas as pd
 
+    path = folder / f"{name}.csv"
+    refuse_changed(path, "delete it and run snakemake again")
     kinds: dict[Any, type] = {column: str for column in (TABLES | OF_TWO_SETS)[name] if column in TEXTS}
-    return pd.read_csv(folder / f"{name}.csv", dtype=kinds, keep_default_na=False, na_values=[""])
+    return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""])
 
 
 def make_tables(

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dpscale.errors import UserError
+from dpscale.files import sha256_of
 from dpscale.workloads.prepared import (
     FORMAT_VERSION,
     Manifest,
@@ -19,7 +20,6 @@ from dpscale.workloads.prepared import (
     moments,
     put_in_place,
     read_manifest,
-    sha256_of,
 )
 from dpscale.workloads.samples import Kind, Samples, Split
 

@@ -17,8 +17,8 @@ import requests
 from tqdm import tqdm
 
 from dpscale.errors import UserError
+from dpscale.files import sha256_of
 from dpscale.workloads.datasets.base import RECEIPT, Published
-from dpscale.workloads.prepared import sha256_of
 
 WAS_THERE = "was there"
 CONNECT_S, SILENCE_S = 5.0, 15.0  # how long a connection may take to be made, and how long nothing may come

@@ -34,6 +34,7 @@ import numpy as np
 
 from dpscale.attempt import die_with_parent
 from dpscale.errors import UserError
+from dpscale.files import sha256_of, whole_file, write_atomically
 from dpscale.monitor import usable_cpus
 from dpscale.workloads.image_files import Found, ImageFile
 from dpscale.workloads.images import decoded, shrunk, size_of
@@ -45,13 +46,16 @@ from dpscale.workloads.prepared import (
     moments,
     packed_file,
     put_in_place,
-    sha256_of,
 )
 
 IMAGES_PER_FILE = 4096  # of ImageNet's: 450 MB as they are, 130 MB with short side 256
 AGAIN = "run it again: files that are done stay"
 SOURCE, FACTS, CLASSES = "source", "packing.json", "classes.txt"
 Unreadable = tuple[str, str]  # (image, why)
+
+
+class NotAllReadable(Exception):
+    """The file of these images is not to appear."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def pack(folder: Path, dataset: str, sample_shape: tuple[int, ...], found: Found
         if not (working / FACTS).exists():
             parts = {split: _parts(split, images, packing.images_per_file) for split, images in found.splits.items()}
             _pack_all(working, [part for of_split in parts.values() for part in of_split], packing)
-            _write(working / FACTS, json.dumps(_finish(working, found.classes, parts)))
+            write_atomically(working / FACTS, json.dumps(_finish(working, found.classes, parts)).encode())
         for report in working.glob("*.images.json"):
             report.unlink()
         facts = json.loads((working / FACTS).read_text())
@@ -124,7 +128,7 @@ def _working_folder(folder: Path, source: str) -> Iterator[Path]:
         if not _is_from(working, source):
             for path in working.iterdir():
                 path.unlink()
-            _write(working / SOURCE, source)
+            write_atomically(working / SOURCE, source.encode())
         yield working
 
 
@@ -194,9 +198,8 @@ def _pack_part(working: Path, part: Part, packing: Packing) -> list[Unreadable]:
     sizes: list[int] = []
     values = np.zeros((3, 256), np.int64)
     digest = hashlib.sha256()
-    partial = working / f"{part.name}.partial"
     try:
-        with partial.open("wb") as file:
+        with whole_file(working / part.name) as file:
             for image in part.images:
                 try:
                     content, counted = packed(image.read(), packing)
@@ -207,14 +210,12 @@ def _pack_part(working: Path, part: Part, packing: Packing) -> list[Unreadable]:
                 sizes.append(len(content))
                 digest.update(content)
                 file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if unreadable:
-            return unreadable
-        partial.rename(working / part.name)
-    finally:
-        partial.unlink(missing_ok=True)  # what may have filled the disk does not stay on it
-    _write(working / part.report, json.dumps({"sizes": sizes, "values": values.tolist(), "sha256": digest.hexdigest()}))
+            if unreadable:
+                raise NotAllReadable
+    except NotAllReadable:
+        return unreadable
+    report = {"sizes": sizes, "values": values.tolist(), "sha256": digest.hexdigest()}
+    write_atomically(working / part.report, json.dumps(report).encode())
     return []
 
 
@@ -251,13 +252,3 @@ def _spans(sizes: list[int]) -> np.ndarray:
     """Sizes of successive images -> (n, 2): first byte and size of each."""
     ends = np.cumsum(sizes, dtype=np.int64)
     return np.stack([ends - sizes, np.array(sizes, np.int64)], axis=1)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not there: the writer may be ended at any moment."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(text)
-        partial.rename(path)
-    finally:
-        partial.unlink(missing_ok=True)

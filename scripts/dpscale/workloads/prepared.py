@@ -6,7 +6,6 @@ Two storages: arrays of small integers (arrays.py), and encoded images packed in
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dpscale.errors import UserError
+from dpscale.files import sha256_of
 from dpscale.workloads.samples import Kind, Samples
 
 # 1: first format
@@ -82,11 +82,6 @@ def read_manifest(folder: Path) -> Manifest:
 
 def packed_file(split: str, number: int) -> str:
     return f"{split}-{number:05}.images"
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -1,0 +1,81 @@
+"""Files that are whole or not there: the one writer of whatever has a final name.
+
+What is made of other files is sealed: its digest lies beside it, so that one which was cut or edited since is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from dpscale.disk import room_for
+from dpscale.errors import Damaged
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write into, which appears under its name only when the block has ended well and all of it is on the disk:
+    the writer may be ended at any moment.
+
+    Raises:
+        DiskIsFull: there is no room; what was there before stays.
+    """
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        with room_for(path):
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """As `whole_file`, of a content that is at hand."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+SEAL = ".*.sha256"  # a line as sha256sum writes and checks it
+
+
+def seal_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.sha256")
+
+
+def sealed_by(seal: Path) -> Path:
+    return seal.with_name(seal.name[1:].removesuffix(".sha256"))
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """Write a file that is made of others, and its seal. At no moment is a seal there that is not the file's.
+
+    Raises:
+        DiskIsFull: as `whole_file`.
+    """
+    seal_of(path).unlink(missing_ok=True)
+    write_atomically(path, content)
+    write_atomically(seal_of(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n".encode())
+
+
+def is_as_made(path: Path) -> bool:
+    """Whether a file is what its seal says; one without a seal, as those of another's hand, is."""
+    seal = seal_of(path)
+    return not seal.exists() or seal.read_text().split(" ")[0] == sha256_of(path)
+
+
+def refuse_changed(path: Path, remedy: str) -> None:
+    """Raises Damaged: it is not what its seal says."""
+    if path.exists() and not is_as_made(path):
+        raise Damaged(f"{path}: cut or changed since it was made; {remedy}")
