@@ -48,6 +48,8 @@ RESERVED_NAMES = {
     "fetch_dataset",
     "figures",
     "largest_batch",
+    "methods",
+    "pages",
     "plan",
     "predict",
     "prepare",
@@ -284,6 +286,11 @@ class Config(Strict):
         "data", description="prepared datasets; downloads/ in it: the files of those that are fetched"
     )
     partial: Flag = Field(False, description="tables and figures from what is there; start no trial")
+    from_records: Flag = Field(
+        False,
+        description="as in an unpacked bundle: tables, figures and pages from the records alone, all of which must be there; "
+        "no rule can measure",
+    )
     datasets: dict[str, DatasetConfig] = Field(default_factory=dict, description="dataset -> where its files lie")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     figures: FigureConfig = Field(default_factory=FigureConfig)
@@ -293,6 +300,14 @@ class Config(Strict):
         description="experiment -> {strategy/launcher/topology: its repeats, where they are more than the experiment's}; "
         "`make more` writes it to more.yaml; what is not planned here counts for nothing",
     )
+
+    @model_validator(mode="after")
+    def _whole_or_partial(self) -> Config:
+        if self.partial and self.from_records:
+            raise ValueError(
+                "partial: true takes what is there, from_records: true asks for all; set one of them to false"
+            )
+        return self
 
     def plan_json(self, experiments: Collection[str]) -> str:
         """What decides the plans of these experiments, as JSON: a change elsewhere in the config makes nothing again."""

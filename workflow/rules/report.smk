@@ -5,7 +5,7 @@ rule collect:
         published_of,
         script=ancient(f"{SCRIPTS}/collect.py"),
     output:
-        [TABLE_FILES.replace("{table}", table) for table in TABLES if table not in MADE_APART],
+        [table_file(table) for table in TABLES if table not in MADE_APART],
     log:
         f"{RESULTS}/{{experiment}}/logs/collect.log",
     localrule: True
@@ -23,6 +23,35 @@ rule collect:
     shell:
         "python {input.script:q} {wildcards.experiment} --config={params.config:q} --results={params.results:q}"
         " --out={params.folder:q} {params.partial} 2>&1 | tee {log:q}"
+
+
+rule methods:
+    input:
+        expand(TABLE_FILES, table=METHODS_TABLES, allow_missing=True),
+        data=data_of_experiment,
+        script=ancient(f"{SCRIPTS}/methods.py"),
+    output:
+        report(
+            f"{RESULTS}/{{experiment}}/methods.html",
+            caption="../report/methods.rst",
+            category="{experiment}: methods",
+            labels={"page": "methods"},
+        ),
+    log:
+        f"{RESULTS}/{{experiment}}/logs/methods.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    resources:
+        trial_slot=1,
+    params:
+        config=plan_of,
+        code=digest_of(("methods.py",)),
+        results=lambda wildcards, output: str(Path(output[0]).parents[1]),
+        data=lambda wildcards: os.path.dirname(manifest_of(PLANS[wildcards.experiment][0].dataset)),
+    shell:
+        "python {input.script:q} {wildcards.experiment} --config={params.config:q} --results={params.results:q}"
+        " --data={params.data:q} --out={output:q} 2>&1 | tee {log:q}"
 
 
 for _figure in FIGURES:
