@@ -36,6 +36,7 @@ if not CONFIG.from_records:  # else a record that is missing is an error, for th
 include: "workflow/rules/collectives.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/print.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/targets.smk"
 

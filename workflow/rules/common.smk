@@ -19,7 +19,7 @@ from dpscale.config import load_config
 from dpscale.disk import DiskIsFull
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
-from dpscale.figures import FIGURES, FORMATS
+from dpscale.figures import FIGURES, FORMATS, PRINTED
 from dpscale.forecasts import needs_forecast, plan_forecasts
 from dpscale.order import measuring_order
 from dpscale.ledger import LEDGER
@@ -72,6 +72,7 @@ METHODS_TABLES = ("summary", "timings", "comparisons", "causes", "monitor", "col
 NOT_IN_REPORT = {"losses", "timeline"}  # a row for each step or sample, which would make the report's one file large
 PAGES = ("methods.html",)  # of each experiment
 FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
+PRINT_FILES = f"{RESULTS}/{{experiment}}/figures/print/{{figure}}.{{ending}}"
 COMPARED = f"{RESULTS}/comparisons/{{before}}/{{after}}"
 
 # A timing shares the machine with nothing of ours: one slot, which every rule takes, unless a profile grants more.
@@ -310,8 +311,22 @@ def data_of_experiment(wildcards):
 
 def figures_of(experiment):
     """The files of all figures that an experiment is to have; another one of it is made if it is asked for by name."""
-    names = [name for name, row in FIGURES.items() if row.is_for(CONFIG.experiments[experiment])]
-    return expand(FIGURE_FILES, experiment=experiment, figure=names, format=FORMATS)
+    return expand(FIGURE_FILES, experiment=experiment, figure=figure_names_of(experiment), format=FORMATS)
+
+
+def printed_figures_of(experiment):
+    """The same for print."""
+    return expand(PRINT_FILES, experiment=experiment, figure=figure_names_of(experiment), ending=PRINTED)
+
+
+def figure_names_of(experiment):
+    return [name for name, row in FIGURES.items() if row.is_for(CONFIG.experiments[experiment])]
+
+
+def tables_of_figure(figure):
+    """The tables that a figure reads, and the one that it names as its origin."""
+    row = FIGURES[figure]
+    return expand(TABLE_FILES, table={**dict.fromkeys(row.tables), row.source: None}, allow_missing=True)
 
 
 def records_of(wildcards):

@@ -60,11 +60,7 @@ for _figure in FIGURES:
         name:
             f"plot_{_figure}"
         input:
-            expand(
-                TABLE_FILES,
-                table={**dict.fromkeys(FIGURES[_figure].tables), FIGURES[_figure].source: None},
-                allow_missing=True,
-            ),
+            tables_of_figure(_figure),
             script=ancient(f"{SCRIPTS}/plot.py"),
         output:
             report(
@@ -83,7 +79,7 @@ for _figure in FIGURES:
             trial_slot=1,
         params:
             figure=_figure,
-            settings=CONFIG.figures.model_dump_json(),
+            settings=CONFIG.figures.model_dump_json(exclude={"print"}),
             code=digest_of(("plot.py",)),
             tables=lambda wildcards, input: os.path.dirname(input[0]),
         shell:
