@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from factories import a_trial, measured, repeats
+from factories import a_trial, measured, rank_facts, repeats
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -32,10 +32,12 @@ WIDTHS = list(FigureConfig().printed)
 def preset_rows() -> Tables:
     """The matrix of imagenet_resnet50, as if one cell of it could not be measured."""
     config = load_config(read_config(ROOT / "workflow/experiments/imagenet_resnet50.yaml"))
-    found = [
-        (trial, None, None) if trial.base == "data_parallel" else measured(trial, 1800 / trial.devices)
-        for trial in plan_trials(config)["imagenet_resnet50"]
-    ]
+    found = []
+    for trial in plan_trials(config)["imagenet_resnet50"]:
+        gpus = {"gpu_utilization_percent": 94.5, "peak_reserved_bytes": 36 * 2**30}
+        ranks = [rank_facts(rank, **gpus) for rank in range(trial.world_size)]
+        missing = trial.base == "data_parallel"
+        found += [(trial, None, None) if missing else measured(trial, 1800 / trial.devices, ranks=ranks)]
     return tables_of(found)
 
 
@@ -104,6 +106,9 @@ def test_the_three_panels_stay_side_by_side_with_a_row_for_every_cell_on_one_pag
     assert len({round(axes.get_position().y0, 3) for axes in figure.axes}) == 1
     assert len(figure.axes[0].get_yticklabels()) == len(tables["summary"])
     assert figure.get_figheight() * 25.4 <= PAGE_MM
+    for axes in figure.axes:
+        bars_end = max(artist.get_window_extent().x1 for artist in (*axes.patches, *axes.collections))
+        assert bars_end < min(text.get_window_extent().x0 for text in axes.texts if text.get_ha() == "right")
 
 
 def test_rows_of_the_three_panels_are_named_without_what_all_share() -> None:

@@ -120,13 +120,15 @@ def _meanings(files: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _meaning(file: PurePosixPath) -> tuple[str, str]:
     _, top, *way = file.parts
+    known = KINDS.get(file.name, "a page for a browser" if file.suffix == ".html" else "")
     match way:
         case ["tables", name]:
             return str(file), f"table {PurePosixPath(name).stem}: {CODE}/docs/reference.md#{PurePosixPath(name).stem}"
-        case ["figures", *_, name] if (row := FIGURES.get(PurePosixPath(name).stem)) is not None:
-            return str(file.with_suffix(".*")), row.question
+        case ["figures", *more, name] if (row := FIGURES.get(name.partition(".")[0])) is not None:
+            place = "/".join(["results", top, "figures", *more, f"{name.partition('.')[0]}.*"])
+            return place, f"{row.question}{' (for print)' if more else ''}"
         case ["trials", *_]:
-            return f"results/{top}/trials/<strategy>/<launcher>/<topology>/r<repeat>/{file.name}", KINDS[file.name]
+            return f"results/{top}/trials/<strategy>/<launcher>/<topology>/r<repeat>/{file.name}", known
         case ["collectives" | "largest" as kind, *_]:
-            return f"results/{top}/{kind}/.../{file.name}", KINDS[file.name]
-    return str(file), KINDS.get(file.name, "a page for a browser" if file.suffix == ".html" else "")
+            return f"results/{top}/{kind}/.../{file.name}", known
+    return str(file), known

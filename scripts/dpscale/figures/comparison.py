@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
 from dpscale.figures.drawing import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PITCH_INCHES = 0.155  # from one row to the next in print, of text of 7 pt
 LOW_PITCH_INCHES = 0.115  # where there are so many that a page has no room for them
 MANY = 30
+ROOM_SHARE = {True: 0.45, False: 0.17}  # whether it is narrow -> of a panel's width, for the number of five digits
 
 
 @dataclass(frozen=True)
@@ -54,20 +55,31 @@ def comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         figure.set_figheight((pitch_inches * len(summary) + 0.45) * settings.font_size_pt / 7)
     else:
         figure.set_figheight(max(figure.get_figheight(), (0.22 * len(summary) + 1.6) * settings.font_size_pt / 9))
+    narrow = is_narrow(settings)
     size_pt = smaller(settings, 1) if in_print(figure) else settings.font_size_pt
     colour_of = colours(list(dict.fromkeys(summary.strategy[~is_placebo(summary)])), settings)
     all_axes = figure.subplots(1, len(panels), sharey=True)
     for axes, panel in zip(all_axes, panels, strict=True):
-        for row, cell in summary.iterrows():
-            _bar(axes, int(str(row)), cell, panel.column, colour_of.get(cell.strategy, GREY), size_pt)
+        for row, cell in enumerate(summary.to_dict("records")):
+            if (value := cell[panel.column]) != value:  # NaN: there is none
+                text = f" {cell['status'] if cell['status'] != 'ok' else 'not measured'}"
+                axes.text(0, row, text, va="center", color=GREY, style="italic", fontsize=size_pt)
+                continue
+            error = [[value - cell[f"{panel.column}_low"]], [cell[f"{panel.column}_high"] - value]]
+            colour = colour_of.get(cell["strategy"], GREY)
+            axes.barh(row, value, xerr=error, color=colour, capsize=2, height=0.7, ecolor="0.2")
+            (_number_at_end if in_print(figure) else _number_at_root)(axes, row, value, size_pt)
         axes.set_title(panel.short if in_print(figure) else panel.title, fontsize=size_pt)
         axes.grid(axis="y", visible=False)
         axes.set_xlim(0, None)
+        longest = summary[f"{panel.column}_high"].max()
+        if in_print(figure) and longest == longest:
+            axes.set_xlim(0, longest / (1 - ROOM_SHARE[narrow]))
     labels = list(_short_names(summary) if in_print(figure) else _names(summary))
     all_axes[0].set_yticks(range(len(labels)), labels, fontsize=size_pt)
     all_axes[0].set_ylim(len(labels) - 0.5, -0.5)  # a row without bars has its place too
     if in_print(figure):
-        _few_ticks(all_axes, size_pt, is_narrow(settings))
+        _few_ticks(all_axes, size_pt, narrow)
     foot(figure, summary, settings, notes=[f"{panel.short}: {panel.meaning}." for panel in panels if in_print(figure)])
 
 
@@ -84,18 +96,11 @@ def _panels(cuda: bool) -> list[Panel]:
     return [time, busy, Panel("peak_memory_MiB", f"peak memory in MiB\n{title}", "memory in MiB", meaning)]
 
 
-def _bar(axes: Axes, row: int, cell: pd.Series, column: str, colour: Any, size_pt: float) -> None:
-    """From zero to the value, with its low and high; or why there is none."""
+def _number_at_root(axes: Axes, row: int, value: float, size_pt: float) -> None:
+    """Where no error bar can hide it; haloed, as it may be longer than the bar."""
     from matplotlib.patheffects import withStroke
 
-    value = cell[column]
-    if value != value:  # NaN: there is none
-        text = f" {cell.status if cell.status != 'ok' else 'not measured'}"
-        axes.text(0, row, text, va="center", color=GREY, style="italic", fontsize=size_pt)
-        return
-    error = [[value - cell[f"{column}_low"]], [cell[f"{column}_high"] - value]]
-    axes.barh(row, value, xerr=error, color=colour, capsize=2, height=0.7, ecolor="0.2")
-    axes.annotate(  # at the bar's root, where no error bar can hide it; haloed, as it may be longer than the bar
+    axes.annotate(
         rounded(value),
         (0, row),
         xytext=(4, 0),
@@ -105,6 +110,12 @@ def _bar(axes: Axes, row: int, cell: pd.Series, column: str, colour: Any, size_p
         fontsize=size_pt,
         path_effects=[withStroke(linewidth=2, foreground="white")],
     )
+
+
+def _number_at_end(axes: Axes, row: int, value: float, size_pt: float) -> None:
+    """In a column of its own beyond the longest bar and its error bar, for small panels have no other room."""
+    across = axes.get_yaxis_transform()
+    axes.annotate(rounded(value), (1, row), xycoords=across, ha="right", va="center", fontsize=size_pt)
 
 
 def _names(summary: pd.DataFrame) -> Iterator[str]:

@@ -49,7 +49,7 @@ def _times(study: Study) -> Iterator[str]:
     if study.trial.evaluate:
         yield "The whole test set is evaluated apart, each sample exactly once over all ranks, and timed apart."
     yield "Start-up, from the start of the launcher to the first step, is in no result."
-    base = different(study.tables["summary"].base_cell.replace("", None))
+    base = different(study.tables["summary"].base_cell.dropna())
     if base:
         yield f"Speed-up is throughput over that of one device, all else equal ({listed(base)}); efficiency is speed-up over N."
 

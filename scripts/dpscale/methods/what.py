@@ -130,7 +130,7 @@ def _data(study: Study) -> Iterator[str]:
     trial = study.trial
     model = MODELS.get(trial.model)
     options = f" ({options_text(trial.model_options)})" if trial.model_options else ""
-    yield f"Model: {trial.model}{options}{f', {model.summary}' if model else ', of the users own'}."
+    yield f"Model: {trial.model}{options}{f', {model.summary}' if model else ''}."
     dataset = DATASETS.get(study.manifest.dataset if study.manifest else trial.dataset)
     yield f"Data: {trial.dataset}{f', {dataset.summary}' if dataset else ''}."
     if study.manifest is not None:
@@ -160,7 +160,7 @@ def _training(study: Study) -> Iterator[str]:
     seen = f"; number formats that were seen: {'; or '.join(precisions)}" if any(precisions) else ""
     yield f"Precision of compute as asked for: {listed(asked)}{seen}."
     if trial.epochs is not None:
-        yield f"Each launch trains for {counted(trial.epochs, 'epoch')} over all data."
+        yield f"Each launch trains for {counted(trial.epochs, 'epoch')}."
     else:
         yield f"Each launch trains for {counted(trial.steps or 0, 'optimiser step')}."
     yield (
@@ -208,11 +208,11 @@ def _rates(study: Study) -> str:
 
 def _schedule(schedule: dict[str, Any]) -> Iterator[str]:
     if warmup := schedule.get("warmup_epochs"):
-        yield f"It rises in proportion to the step over the first {counted(warmup, 'epoch')}."
+        yield f"The rate rises in proportion to the step over the first {counted(warmup, 'epoch')}."
     if schedule["kind"] == "step":
         gamma = schedule["gamma"] or 0.1
-        yield f"It is multiplied by {gamma:g} after epochs {listed(number(one) for one in schedule['milestones'])}."
+        yield f"The rate is multiplied by {gamma:g} after epochs {listed(number(one) for one in schedule['milestones'])}."
     elif schedule["kind"] == "cosine":
-        yield "It then falls to 0 along a half cosine."
+        yield "The rate then falls to 0 along a half cosine."
     elif not warmup:
-        yield "It is constant."
+        yield "The rate is constant."
