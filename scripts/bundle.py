@@ -50,9 +50,11 @@ def main() -> int:
         contents.refuse_unfinished(made)
         files: dict[str, Path | bytes] = dict(contents.results_of(made, config))
         experiments = [name for name in config.experiments if f"results/{name}/tables/records.csv" in files]
+        if not experiments:
+            raise UserError(f"{' '.join(args.targets)}: of no experiment's trials; name experiments, tables or figures")
         contents.refuse_foreign_records(Path(config.results_dir), experiments)
         files |= dict(contents.code_files()) | dict(contents.own_code_files(config))
-        files["config.yaml"] = contents.config_text(config, source).encode()
+        files["config.yaml"] = contents.config_text(config, experiments, source).encode()
         files["installed.txt"] = contents.installed().encode()
         records = {name: read_table(Path(config.results_dir, name, "tables"), "records") for name in experiments}
         files["README.md"] = readme(args.name, args.targets, list(files), records, source).encode()

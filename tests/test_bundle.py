@@ -50,6 +50,7 @@ def test_all_that_is_missing_or_out_of_date_is_named_with_the_reason() -> None:
     assert "figures/speedup.svg (missing)" in text
     assert "tables/summary.csv (made from such)" in text
     assert "manifest.json" not in text
+    assert text.index("(missing)") < text.index("(params changed)") < text.index("(made from such)")
 
 
 def test_of_very_many_files_the_first_are_named() -> None:
@@ -85,11 +86,17 @@ def test_results_that_lie_elsewhere_get_the_same_place(tmp_path: Path) -> None:
 def test_the_configuration_is_the_merged_one_which_measures_nothing() -> None:
     strategies = {"ddp": {"bucket_cap_MiB": 1}, "single": None}
     asked = load_config({**a_config(strategies=strategies), "results_dir": "/elsewhere", "data_dir": "/data"})
-    text = config_text(asked, "config.yaml, more.yaml")
+    text = config_text(asked, ["quick"], "config.yaml, more.yaml")
     kept = load_config(yaml.safe_load(text))
     assert kept == asked.model_copy(update={"results_dir": "results", "data_dir": "data", "from_records": True})
     assert "config.yaml, more.yaml" in text
     assert "/elsewhere" in text
+
+
+def test_experiments_that_are_not_in_the_bundle_are_not_in_its_configuration() -> None:
+    experiment = a_config()["experiments"]["quick"]
+    asked = load_config({"experiments": {"quick": experiment, "other": experiment}})
+    assert list(yaml.safe_load(config_text(asked, ["other"], "config.yaml"))["experiments"]) == ["other"]
 
 
 def test_whole_and_partial_results_exclude_each_other() -> None:
@@ -201,7 +208,7 @@ def test_a_bundle_holds_what_the_rules_declare(
     declared = {
         f"results/{path.relative_to(results)}"
         for path in results.rglob("*")
-        if path.is_file() and "logs" not in path.parts and path.name != "README.md"
+        if path.is_file() and "logs" not in path.parts and path.name != "README.md" and path.name[0] != "."
     }
     assert declared <= before.keys()
     assert {"README.md", "config.yaml", "installed.txt", CHECKSUMS, "data/synthetic/manifest.json"} <= before.keys()
@@ -216,8 +223,8 @@ def test_everything_is_rebuilt_byte_for_byte_and_nothing_is_measured(
     assert done.returncode == 0, done.output
     assert not MEASURING & done.jobs.keys()
     assert {"collect", "methods", "plot_speedup", "plot_comparison"} <= done.jobs.keys()
-    tables = [name for name in before if "/tables/" in name]
-    figures = [name for name in before if "/figures/" in name]
+    tables = [name for name in before if name.startswith("results/small/tables/")]
+    figures = [name for name in before if name.startswith("results/small/figures/")]
     assert len(tables) > 10
     assert len(figures) > 30
     for name in [*tables, *figures, "results/small/methods.html"]:
@@ -232,10 +239,10 @@ def test_a_record_that_is_missing_is_an_error_and_not_measured(rebuilt: tuple[Pa
     lost = folder / "results/small/trials/ddp/spawn/1x2/r0/record.json"
     lost.rename(lost.with_name("kept"))
     try:
-        output = Checkout(folder).refused("-s", "dpscale/Snakefile", "--forceall")
+        output = Checkout(folder).refused("-n", "-s", "dpscale/Snakefile", "--forceall")
     finally:
         lost.with_name("kept").rename(lost)
-    assert "results/small/trials/ddp/spawn/1x2/r0/record.json" in output
+    assert "from_records = True: missing: results/small/trials/ddp/spawn/1x2/r0/record.json" in output
 
 
 def test_the_same_results_give_the_same_bundle(checkout: Checkout, made: Path) -> None:

@@ -32,7 +32,7 @@ UP_TO_DATE = "no update"  # as `snakemake --summary` has it
 MANIFEST = "manifest.json"
 CONFIG_HEADER = """\
 # As merged from {source}, with every default. Changed are only results_dir and data_dir ({results} and {data} where
-# it was measured) and from_records: here nothing can be measured.
+# it was measured) and from_records: here nothing can be measured. Experiments that are not in the bundle are left out.
 """
 
 
@@ -79,7 +79,10 @@ def read_summary(text: str) -> list[Made]:
 
 def refuse_unfinished(made: Sequence[Made]) -> None:
     """Raises UserError: names files that are not there, or are older than what they are made from."""
-    late = [file for file in made if not file.is_up_to_date]
+    late = sorted(
+        (file for file in made if not file.is_up_to_date),
+        key=lambda file: (file.status != "missing", file.status == "ok"),  # what others wait for, first
+    )
     if late:
         named = [f"{file.path} ({file.status if file.status != 'ok' else 'made from such'})" for file in late[:NAMED]]
         more = [f"... and {len(late) - NAMED} more"] if len(late) > NAMED else []
@@ -129,9 +132,12 @@ def own_code_files(config: Config) -> Iterator[tuple[str, Path]]:
                 yield f"own/{folder}.py", path
 
 
-def config_text(config: Config, source: str) -> str:
-    """The configuration of a bundle, which reads as the one that was measured by, but measures nothing."""
-    moved = config.model_copy(update={"results_dir": "results", "data_dir": "data", "from_records": True})
+def config_text(config: Config, experiments: Sequence[str], source: str) -> str:
+    """The configuration of a bundle of these experiments, which reads as the one that was measured by, but measures
+    nothing."""
+    kept = {name: config.experiments[name] for name in experiments}
+    here = {"results_dir": "results", "data_dir": "data", "from_records": True, "experiments": kept}
+    moved = config.model_copy(update=here)
     header = CONFIG_HEADER.format(source=source, results=config.results_dir, data=config.data_dir)
     return header + yaml.safe_dump(moved.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True)
 

@@ -74,7 +74,7 @@ environment that this bundle was made in.
 sha256sum -c {CHECKSUMS}
 ```
 
-Tables are then the same byte for byte. So are figures with the same versions of matplotlib and its fonts.
+Tables are then the same byte for byte, which the second command says. So are figures with the same versions of matplotlib and its fonts.
 
 ## To measure it again
 
