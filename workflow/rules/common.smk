@@ -294,7 +294,7 @@ def table_file(table):
     if table in NOT_IN_REPORT:
         return path
     return report(
-        path, caption=f"../report/tables/{table}.rst", category="{experiment}: tables", labels={"table": table}
+        path, caption=f"../report/tables/{table}.rst", category="{experiment} tables", labels={"table": table}
     )
 
 

@@ -34,7 +34,7 @@ rule methods:
         report(
             f"{RESULTS}/{{experiment}}/methods.html",
             caption="../report/methods.rst",
-            category="{experiment}: methods",
+            category="{experiment} methods",
             labels={"page": "methods"},
         ),
     log:
