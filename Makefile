@@ -1,4 +1,4 @@
-# make run | more | snapshot | compare | test | lint | bench | campaign | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
+# make run | more | snapshot | compare | bundle | test | lint | bench | campaign | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
 #
 #   PYTHON=python3.12     another interpreter, 3.11 or newer
 #   CORES=4               how many cores Snakemake may use
@@ -10,6 +10,7 @@
 #   MORE=5 MOST=30        make more: intervals at most 5 % of the epoch time wide, by 30 repeats of a cell at most
 #   NAME=before           make snapshot: what the result set is called; without it, those that are kept are listed
 #   BEFORE=a AFTER=b      make compare: two snapshots; without AFTER, the first and the present results
+#   NAME=before TARGETS=quickstart   make bundle: what the archive is called, and what of the results is in it; without, all
 #
 # CPU_ONLY=1 is remembered by the .venv that it made.
 
@@ -24,6 +25,7 @@ SEEDS ?= 20
 MORE ?= 5
 MOST ?= 30
 NAME ?=
+TARGETS ?=
 BEFORE ?= before
 AFTER ?= $(if $(filter /%,$(RESULTS)),,./)$(RESULTS)
 RESULTS = $(or $(shell awk '$$1 == "results_dir:" {print $$2}' config.yaml),results)
@@ -38,7 +40,7 @@ RUN_LOCK := $(word 1,$(LOCKS))
 DEV_LOCK := $(word 2,$(LOCKS))
 DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 
-.PHONY: run reprobe more snapshot compare test lint format bench campaign deepspeed horovod schema lock clean
+.PHONY: run reprobe more snapshot compare bundle test lint format bench campaign deepspeed horovod schema lock clean
 
 run: .venv/run-ready
 	@$(BIN)/python scripts/read_configs.py $(ARGS)
@@ -68,6 +70,10 @@ snapshot: .venv/run-ready
 # What became faster or slower: 3 is the exit code of a slow-down, 2 says that something can't be compared (make adds 2).
 compare: .venv/run-ready
 	@$(BIN)/python scripts/compare.py $(BEFORE) $(AFTER) --out=$(RESULTS)/comparisons/$(BEFORE)/$(subst /,-,$(patsubst ./%,%,$(AFTER)))
+
+# One archive for a repository of research data: all that the targets are made of, if it is there and up to date.
+bundle: .venv/run-ready
+	@$(BIN)/python scripts/bundle.py $(or $(NAME),dpscale-results) --config config.yaml $(wildcard more.yaml) $(PRESET) --targets $(TARGETS)
 
 test: .venv/dev-ready
 	$(BIN)/pytest -n $(WORKERS) --dist loadscope -m "not alone"

@@ -12,12 +12,21 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/config.smk"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/runs.smk"
-include: "workflow/rules/data.smk"
-include: "workflow/rules/largest.smk"
-include: "workflow/rules/trials.smk"
+
+
+if not CONFIG.from_records:  # else a record that is missing is an error, for there is no rule that makes one
+
+    include: "workflow/rules/data.smk"
+    include: "workflow/rules/largest.smk"
+    include: "workflow/rules/trials.smk"
+    include: "workflow/rules/time_collectives.smk"
+    include: "workflow/rules/predict.smk"
+
+
 include: "workflow/rules/collectives.smk"
-include: "workflow/rules/predict.smk"
+include: "workflow/rules/predictions.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/print.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/targets.smk"
 
@@ -27,3 +36,4 @@ rule all:
     input:
         rules.tables.input,
         [figures_of(experiment) for experiment in PLANS],
+        rules.pages.input,

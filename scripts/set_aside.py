@@ -58,12 +58,12 @@ def wrong_measurements(results: Path) -> Iterator[tuple[Path, str]]:
 
 
 def changed_since_made(results: Path) -> Iterator[tuple[Path, str]]:
-    """(table, figure or calibration, what is wrong with it).
+    """(table, figure, page or calibration, what is wrong with it).
 
     Raises:
         UserError: it is a ledger of predictions, which nothing makes again as they were made.
     """
-    for seal in sorted(results.glob(f"*/*/{SEAL}")):
+    for seal in sorted(results.rglob(SEAL)):
         path = sealed_by(seal)
         if path.name == LEDGER:
             read_ledger(path)

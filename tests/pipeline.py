@@ -23,7 +23,18 @@ import psutil
 import yaml
 
 ROOT = Path(__file__).parents[1]
-NOT_COPIED = {".git", ".venv", ".snakemake", "data", "results", "snapshots", "tests", "node_modules", "build"}
+NOT_COPIED = {
+    ".git",
+    ".venv",
+    ".snakemake",
+    "data",
+    "results",
+    "bundles",
+    "snapshots",
+    "tests",
+    "node_modules",
+    "build",
+}
 SECRETS = {  # of a user's environment, which have no place in what a run leaves
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI-of-a-test",
     "HF_TOKEN": "hf_of-a-test",

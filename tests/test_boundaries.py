@@ -127,6 +127,8 @@ WITHOUT_TORCH = [
     "ledger",
     "calibration_file",
     "measured_parts",
+    "methods",
+    "bundles",
 ]
 READ_BY_SNAKEMAKE = [f"dpscale.{name}" for name in WITHOUT_TORCH] + sorted(
     name
@@ -236,6 +238,8 @@ def test_only_ranks_open_the_file_of_an_emulated_network():
         ),
         ("forecasts", {"metrics", "tables", "figures", "world"}),
         ("measured_parts", {"tables", "figures", "plan", "config", "strategies"}),
+        ("methods", {"figures", "plan", "measure", "training", "world"}),
+        ("bundles", {"plan", "strategies", "measure", "training", "world"}),
     ],
 )
 def test_a_module_knows_only_what_it_needs(name, must_not_know):

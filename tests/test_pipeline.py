@@ -39,6 +39,7 @@ ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
 COLLECT = {"collect", "collect_collectives", "collect_predictions"}
 FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "differences", "loss", "evaluation", "startup"}
 FIGURES |= {"utilization", "utilization_per_device", "utilization_over_time"}
+PRINT_RULES = {f"plot_{name}_for_print" for name in FIGURES}
 TABLES = set(SCHEMA)
 
 
@@ -370,7 +371,9 @@ def test_commands_work_from_another_directory(elsewhere: Checkout, tmp_path: Pat
         ("tables", {"tables", "prepare_dataset", "trial", *COLLECT}),
         ("figures", {"figures", "prepare_dataset", "trial", "collect", *(f"plot_{name}" for name in FIGURES)}),
         ("collectives", {"collectives", "collect_collectives", "plot_bus_bandwidth", "plot_collective_time"}),
-        ("small", {"small", "prepare_dataset", "trial", *COLLECT, *(f"plot_{name}" for name in FIGURES)}),
+        ("small", {"small", "prepare_dataset", "trial", *COLLECT, "methods", *(f"plot_{name}" for name in FIGURES)}),
+        ("pages", {"pages", "prepare_dataset", "trial", "collect", "collect_collectives", "methods"}),
+        ("print_figures", {"print_figures", "prepare_dataset", "trial", "collect", *PRINT_RULES}),
         ("results/small/figures/loss.png", {"prepare_dataset", "trial", "collect", "plot_loss"}),
         ("results/small/trials/single/spawn/1x1/r0/record.json", {"prepare_dataset", "trial"}),
     ],

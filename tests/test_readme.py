@@ -46,6 +46,8 @@ DRY_RUN = [
     "snakemake --cores 2 --rerun-incomplete",
     "snakemake --cores 2 quickstart",
     "snakemake --cores 2 tables",
+    "snakemake --cores 2 pages",
+    "snakemake --cores 2 print_figures",
     "snakemake --cores 2 results/quickstart/figures/speedup.svg",
     "snakemake --cores 2 figures --config partial=true",
     "snakemake --cores 2 --forcerun trial",
@@ -83,6 +85,8 @@ MAKE = [
     "make snapshot NAME=before",
     "make compare",
     "make compare BEFORE=before AFTER=after",
+    "make bundle",
+    "make bundle NAME=resnet50 TARGETS=quickstart",
 ]  # CI runs the first two for real
 STEP_OF_MAKE_RUN = "snakemake --cores 2 --report results/report.html"
 NOT_RUN = {
@@ -90,6 +94,8 @@ NOT_RUN = {
     "python scripts/compare.py before after": "tests/test_snapshots.py",
     "snakemake --cores 1 results/comparisons/before/after/changes.svg": "tests/test_snapshots.py",
     "python scripts/launch.py ... --node-rank=0 --master-addr=host-a --master-port=23456 --log=node0.log": "tests/slurm",
+    "snakemake -s dpscale/Snakefile --cores 2 --forceall": "tests/test_bundle.py, in an unpacked bundle",
+    "sha256sum -c SHA256SUMS": "tests/test_bundle.py, in an unpacked bundle",
     **dict.fromkeys(
         (
             "python scripts/what_if.py results/<experiment>/predictions/calibration.json workflow/topologies/*.yaml",

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline import Checkout, whole_run
+from pipeline import ROOT, Checkout, whole_run
+
+from dpscale import figures as drawn
+from dpscale.tables.schema import TABLES
 
 FIGURES = (
     "comparison",
@@ -88,12 +91,55 @@ def test_the_report_opens_without_a_network_and_without_an_error(page: Any) -> N
     assert page.complaints == []
 
 
+def look_at(page: Any, category: str) -> None:
+    """Choose one of the report's categories."""
+    page.get_by_text(category, exact=True).first.click()
+
+
 @pytest.mark.parametrize("figure", FIGURES)
 def test_each_figure_can_be_looked_at(page: Any, figure: str) -> None:
-    page.get_by_text("Results", exact=True).first.click()
+    look_at(page, "small")
     page.locator("tr", has=page.get_by_text(figure, exact=True)).locator("a[iconname=eye]").click()
     image = page.locator(f"img[src*='filename={figure}.svg']")
     image.wait_for()
     size = image.evaluate("image => [image.naturalWidth, image.naturalHeight, image.clientWidth, image.clientHeight]")
     assert min(size) > 200, f"{figure} is shown {size}"
     assert page.complaints == []
+
+
+def test_every_table_that_is_not_of_single_steps_or_samples_is_there_with_its_caption(page: Any) -> None:
+    look_at(page, "small tables")
+    page.get_by_text("summary", exact=True).wait_for()
+    rows = page.locator("tbody tr")
+    names = {rows.nth(place).locator("td").first.inner_text().strip() for place in range(rows.count())}
+    assert names == set(TABLES) - {"losses", "timeline"}
+    page.locator("tr", has=page.get_by_text("records", exact=True)).locator("a[iconname='information-circle']").click()
+    page.get_by_text("A row per planned launch: the file that all other numbers come from").wait_for()
+    assert page.complaints == []
+
+
+def test_the_methods_can_be_read(page: Any) -> None:
+    look_at(page, "small methods")
+    page.locator("tr", has=page.get_by_text("methods", exact=True)).locator("a[iconname=eye]").click()
+    methods = page.frame_locator("iframe")
+    methods.get_by_role("heading", name="Methods of small").wait_for()
+    assert "data_parallel/spawn/1x2" in methods.locator("body").inner_text()
+    assert page.complaints == []
+
+
+# --- captions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("figure", drawn.FIGURES)
+def test_a_figures_caption_says_how_to_read_it_and_where_what_is_missing_stands(figure: str) -> None:
+    text = (ROOT / f"workflow/report/{figure}.rst").read_text()
+    assert len(text.split()) > 30
+    assert "What was not measured is named with its reason at the figure's foot" in text
+    assert "methods page of {{ snakemake.wildcards.experiment }}" in text
+
+
+@pytest.mark.parametrize("table", sorted(TABLES.keys() - {"losses", "timeline"}))
+def test_a_tables_caption_says_what_a_row_is_and_what_is_missing(table: str) -> None:
+    text = (ROOT / f"workflow/report/tables/{table}.rst").read_text()
+    assert text.startswith("A row per ")
+    assert "methods page" in text

@@ -33,6 +33,7 @@ Backend = Literal["auto", "gloo", "nccl", "mpi"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
 MOST_REPEATS = 1000
+PRINT_WIDTHS = ("one_column", "two_columns")
 
 # Rules of the workflow, and a folder of the results: an experiment of that name could not be told from them. So are
 # plot_<figure>.
@@ -48,10 +49,13 @@ RESERVED_NAMES = {
     "fetch_dataset",
     "figures",
     "largest_batch",
+    "methods",
+    "pages",
     "plan",
     "predict",
     "prepare",
     "prepare_dataset",
+    "print_figures",
     "records",
     "report",
     "tables",
@@ -267,6 +271,14 @@ class ExperimentConfig(Strict):
         return self
 
 
+class PrintConfig(Strict):
+    """How figures for print look: vector graphics in a journal's two widths, made by `snakemake print_figures`."""
+
+    one_column_mm: Number = Field(89.0, ge=60, le=200, description="width of a figure in one column: 3.5 inches")
+    two_columns_mm: Number = Field(183.0, ge=100, le=400, description="width of a figure over two columns: 7.2 inches")
+    font_size_pt: Number = Field(7.0, ge=6, le=14, description="size of all text; none is smaller than 6 pt")
+
+
 class FigureConfig(Strict):
     """How figures look. Changing these re-makes figures and nothing else."""
 
@@ -274,6 +286,16 @@ class FigureConfig(Strict):
     font_size_pt: Number = Field(9.0, ge=5, le=24, description="size of all text but titles")
     png_dpi: Count = Field(200, le=1200, description="resolution of the png files; svg and pdf are vector graphics")
     palette: Literal["colorblind", "deep", "muted", "dark"] = Field("colorblind", description="one of seaborn's")
+    print: PrintConfig = Field(default_factory=PrintConfig)
+
+    @property
+    def printed(self) -> dict[str, FigureConfig]:
+        """Name of a width -> how figures of that width look in print."""
+        widths = dict(zip(PRINT_WIDTHS, (self.print.one_column_mm, self.print.two_columns_mm), strict=True))
+        return {
+            name: self.model_copy(update={"width_mm": width_mm, "font_size_pt": self.print.font_size_pt})
+            for name, width_mm in widths.items()
+        }
 
 
 class Config(Strict):
@@ -284,6 +306,11 @@ class Config(Strict):
         "data", description="prepared datasets; downloads/ in it: the files of those that are fetched"
     )
     partial: Flag = Field(False, description="tables and figures from what is there; start no trial")
+    from_records: Flag = Field(
+        False,
+        description="as in an unpacked bundle: tables, figures and pages from the records alone, all of which must be there; "
+        "no rule can measure",
+    )
     datasets: dict[str, DatasetConfig] = Field(default_factory=dict, description="dataset -> where its files lie")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     figures: FigureConfig = Field(default_factory=FigureConfig)
@@ -293,6 +320,14 @@ class Config(Strict):
         description="experiment -> {strategy/launcher/topology: its repeats, where they are more than the experiment's}; "
         "`make more` writes it to more.yaml; what is not planned here counts for nothing",
     )
+
+    @model_validator(mode="after")
+    def _whole_or_partial(self) -> Config:
+        if self.partial and self.from_records:
+            raise ValueError(
+                "partial: true takes what is there, from_records: true asks for all; set one of them to false"
+            )
+        return self
 
     def plan_json(self, experiments: Collection[str]) -> str:
         """What decides the plans of these experiments, as JSON: a change elsewhere in the config makes nothing again."""

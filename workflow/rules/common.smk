@@ -16,9 +16,10 @@ from dpscale.config import load_config
 from dpscale.disk import DiskIsFull
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
-from dpscale.figures import FIGURES, FORMATS
+from dpscale.figures import FIGURES, FORMATS, PRINTED
 from dpscale.forecasts import needs_forecast, plan_forecasts
 from dpscale.order import measuring_order
+from dpscale.ledger import LEDGER
 from dpscale.lock import say_who_may_hold
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import MONITOR, RECORD, STEPS
@@ -39,12 +40,13 @@ try:
     PLANS = plan_trials(CONFIG, CONFIG_SOURCE)
     COLLECTIVES = plan_collectives(CONFIG, CONFIG_SOURCE)
     FORECASTS = plan_forecasts(CONFIG, PLANS, COLLECTIVES, CONFIG_SOURCE)
-    find_own_code(CONFIG, CONFIG_SOURCE)
+    if not CONFIG.from_records:
+        find_own_code(CONFIG, CONFIG_SOURCE)
 except UserError as error:
     raise WorkflowError(str(error))
 
 os.environ[slurm.SETTINGS] = CONFIG.cluster.model_dump_json()
-if CONFIG.cluster.prelude:
+if CONFIG.cluster.prelude and not CONFIG.from_records:  # of the site that measured
     shell.prefix(f"{CONFIG.cluster.prelude}; ")
 
 # `python` in a rule is Snakemake's own, or that of the rule's conda environment or container, which come before it.
@@ -60,7 +62,11 @@ LAUNCHED = [*TRIALS.values(), *(run for runs in COLLECTIVES.values() for run in 
 TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
 SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
+METHODS_TABLES = ("summary", "timings", "comparisons", "causes", "monitor", "collectives", "records")
+NOT_IN_REPORT = {"losses", "timeline"}  # a row for each step or sample, which would make the report's one file large
+PAGES = ("methods.html",)  # of each experiment
 FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
+PRINT_FILES = f"{RESULTS}/{{experiment}}/figures/print/{{figure}}.{{ending}}"
 COMPARED = f"{RESULTS}/comparisons/{{before}}/{{after}}"
 
 # A timing shares the machine with nothing of ours: one slot, which every rule takes, unless a profile grants more.
@@ -207,8 +213,10 @@ def searches(trial):
 
 def forecast_of(experiment):
     """What says that an experiment's predictions are written down, where any are asked for."""
-    forecasts = FORECASTS[experiment]
-    return [f"{RESULTS}/{experiment}/predictions/{calibration_file.FILE}"] if forecasts and not CONFIG.partial else []
+    if not FORECASTS[experiment] or CONFIG.partial:
+        return []
+    folder = f"{RESULTS}/{experiment}/predictions"
+    return [f"{folder}/{calibration_file.FILE}", *([f"{folder}/{LEDGER}"] if CONFIG.from_records else [])]
 
 
 def forecast_of_trial():
@@ -274,10 +282,45 @@ def code_of_search(wildcards):
     return search_code(trial.base, trial.model, trial.launcher)
 
 
+def table_file(table):
+    """The file of a table as an output, in the report too where that has room for it."""
+    path = TABLE_FILES.replace("{table}", table)
+    if table in NOT_IN_REPORT:
+        return path
+    return report(
+        path, caption=f"../report/tables/{table}.rst", category="{experiment} tables", labels={"table": table}
+    )
+
+
+def pages_of(experiment):
+    """What is there to read of an experiment, beside its figures."""
+    return [f"{RESULTS}/{experiment}/{page}" for page in PAGES]
+
+
+def data_of_experiment(wildcards):
+    """What is said of an experiment's prepared dataset; with partial=true only if it is there."""
+    manifest = manifest_of(PLANS[wildcards.experiment][0].dataset)
+    return [] if CONFIG.partial and not os.path.exists(manifest) else [manifest]
+
+
 def figures_of(experiment):
     """The files of all figures that an experiment is to have; another one of it is made if it is asked for by name."""
-    names = [name for name, row in FIGURES.items() if row.is_for(CONFIG.experiments[experiment])]
-    return expand(FIGURE_FILES, experiment=experiment, figure=names, format=FORMATS)
+    return expand(FIGURE_FILES, experiment=experiment, figure=figure_names_of(experiment), format=FORMATS)
+
+
+def printed_figures_of(experiment):
+    """The same for print."""
+    return expand(PRINT_FILES, experiment=experiment, figure=figure_names_of(experiment), ending=PRINTED)
+
+
+def figure_names_of(experiment):
+    return [name for name, row in FIGURES.items() if row.is_for(CONFIG.experiments[experiment])]
+
+
+def tables_of_figure(figure):
+    """The tables that a figure reads, and the one that it names as its origin."""
+    row = FIGURES[figure]
+    return expand(TABLE_FILES, table={**dict.fromkeys(row.tables), row.source: None}, allow_missing=True)
 
 
 def records_of(wildcards):

@@ -24,7 +24,7 @@ rule compare:
     resources:
         trial_slot=1,
     params:
-        settings=CONFIG.figures.model_dump_json(),
+        settings=CONFIG.figures.model_dump_json(exclude={"print"}),
         code=digest_of(("compare.py",)),
         folder=lambda wildcards, output: os.path.dirname(output[0]),
     shell:

@@ -5,7 +5,7 @@ rule collect:
         published_of,
         script=ancient(f"{SCRIPTS}/collect.py"),
     output:
-        [TABLE_FILES.replace("{table}", table) for table in TABLES if table not in MADE_APART],
+        [table_file(table) for table in TABLES if table not in MADE_APART],
     log:
         f"{RESULTS}/{{experiment}}/logs/collect.log",
     localrule: True
@@ -25,17 +25,42 @@ rule collect:
         " --out={params.folder:q} {params.partial} 2>&1 | tee {log:q}"
 
 
+rule methods:
+    input:
+        expand(TABLE_FILES, table=METHODS_TABLES, allow_missing=True),
+        data=data_of_experiment,
+        script=ancient(f"{SCRIPTS}/methods.py"),
+    output:
+        report(
+            f"{RESULTS}/{{experiment}}/methods.html",
+            caption="../report/methods.rst",
+            category="{experiment} methods",
+            labels={"page": "methods"},
+        ),
+    log:
+        f"{RESULTS}/{{experiment}}/logs/methods.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    resources:
+        trial_slot=1,
+    params:
+        config=plan_of,
+        code=digest_of(("methods.py",)),
+        results=lambda wildcards, output: str(Path(output[0]).parents[1]),
+        data=lambda wildcards: os.path.dirname(manifest_of(PLANS[wildcards.experiment][0].dataset)),
+    shell:
+        "python {input.script:q} {wildcards.experiment} --config={params.config:q} --results={params.results:q}"
+        " --data={params.data:q} --out={output:q} 2>&1 | tee {log:q}"
+
+
 for _figure in FIGURES:
 
     rule:
         name:
             f"plot_{_figure}"
         input:
-            expand(
-                TABLE_FILES,
-                table={**dict.fromkeys(FIGURES[_figure].tables), FIGURES[_figure].source: None},
-                allow_missing=True,
-            ),
+            tables_of_figure(_figure),
             script=ancient(f"{SCRIPTS}/plot.py"),
         output:
             report(
@@ -54,7 +79,7 @@ for _figure in FIGURES:
             trial_slot=1,
         params:
             figure=_figure,
-            settings=CONFIG.figures.model_dump_json(),
+            settings=CONFIG.figures.model_dump_json(exclude={"print"}),
             code=digest_of(("plot.py",)),
             tables=lambda wildcards, input: os.path.dirname(input[0]),
         shell:

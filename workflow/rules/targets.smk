@@ -10,6 +10,11 @@ rule figures:
         [measured_of(experiment) for experiment in PLANS],
 
 
+rule pages:
+    input:
+        [pages_of(experiment) for experiment in PLANS],
+
+
 rule collectives:
     input:
         expand(TABLE_FILES, experiment=PLANS, table="collectives"),
@@ -47,3 +52,4 @@ for _experiment in PLANS:
             expand(TABLE_FILES, experiment=_experiment, table=TABLES),
             figures_of(_experiment),
             measured_of(_experiment),
+            pages_of(_experiment),

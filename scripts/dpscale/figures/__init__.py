@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from dpscale.config import ExperimentConfig, FigureConfig
+from dpscale.config import PRINT_WIDTHS, ExperimentConfig, FigureConfig
 from dpscale.figures.causes import causes, causes_by_rank, stragglers
 from dpscale.figures.collectives import bus_bandwidth, collective_time
 from dpscale.figures.comparison import comparison
 from dpscale.figures.differences import differences
-from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, style
+from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, caption_of, height_mm, style
 from dpscale.figures.loss import loss
 from dpscale.figures.prediction import prediction
 from dpscale.figures.references import published
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "png", "pdf")
+PRINT_FORMATS = ("svg", "pdf")
+CAPTION = "txt"  # of a figure for print: what stands beside it
+PRINTED = (*(f"{width}.{kind}" for width in PRINT_WIDTHS for kind in PRINT_FORMATS), CAPTION)  # endings of its files
 SOURCE = {
     "svg": "Source",
     "pdf": "Keywords",
@@ -128,24 +131,48 @@ def render(
     """
     from matplotlib import rc_context
 
-    files = {}
     with rc_context(style(name, settings)):  # some of it is for drawing, some for saving
-        figure = make_figure(name, tables, settings)
-        for kind in formats:
-            file = BytesIO()
-            metadata = UNDATED[kind] | ({} if source is None else {SOURCE[kind]: source})
-            figure.savefig(file, format=kind, dpi=settings.png_dpi, metadata=metadata)
-            files[kind] = file.getvalue()
+        return _saved(make_figure(name, tables, settings), settings, formats, source)
+
+
+def render_for_print(name: str, tables: Tables, settings: FigureConfig, source: str | None = None) -> dict[str, bytes]:
+    """Ending of a file -> its content: the figure in each width of print, without a title and a foot, and both as text."""
+    from matplotlib import rc_context
+
+    files: dict[str, bytes] = {}
+    caption = ""
+    for width, look in settings.printed.items():
+        with rc_context(style(name, look)):
+            figure = make_figure(name, tables, look, captioned=False)
+            saved = _saved(figure, look, PRINT_FORMATS, source)
+        files |= {f"{width}.{kind}": content for kind, content in saved.items()}
+        caption = caption_of(figure)
+    question = (FIGURES | OF_TWO_SETS)[name].question
+    return files | {CAPTION: f"{question}\n\n{caption}\n".encode()}
+
+
+def _saved(figure: Figure, settings: FigureConfig, formats: Sequence[str], source: str | None) -> dict[str, bytes]:
+    files = {}
+    for kind in formats:
+        file = BytesIO()
+        metadata = UNDATED[kind] | ({} if source is None else {SOURCE[kind]: source})
+        figure.savefig(file, format=kind, dpi=settings.png_dpi, metadata=metadata)
+        files[kind] = file.getvalue()
     return files
 
 
-def make_figure(name: str, tables: Tables, settings: FigureConfig) -> Figure:
-    """The figure of that name, in the style that is set."""
+def make_figure(name: str, tables: Tables, settings: FigureConfig, captioned: bool = True) -> Figure:
+    """The figure of that name, in the style that is set.
+
+    Args:
+        captioned: with its title and foot in it, as on a screen; in print they are a caption beside it.
+    """
     from matplotlib.figure import Figure
 
     row = (FIGURES | OF_TWO_SETS)[name]
-    size = (settings.width_mm / MM_PER_INCH, 0.58 * settings.width_mm / MM_PER_INCH)
+    size = (settings.width_mm / MM_PER_INCH, height_mm(settings) / MM_PER_INCH)
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(row.question, fontsize=settings.font_size_pt + 2, fontweight="bold")
+    if captioned:
+        figure.suptitle(row.question, fontsize=settings.font_size_pt + 2, fontweight="bold")
     row.draw(figure, tables, settings)
     return figure

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, Tables, cell_name, colours, foot, rounded, series
+from dpscale.figures.drawing import (
+    GREY,
+    Tables,
+    cell_name,
+    colours,
+    foot,
+    is_narrow,
+    legend_of_panels,
+    rounded,
+    series,
+    smaller,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,11 +71,12 @@ def stragglers(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         foot(figure, tables["summary"], settings, notes=["No explained cell has more than one rank."])
         return
     worst = max(MS * ranks.local_delay_s.abs().max(), 1e-6)
-    rows = -(-len(cells) // 2)
+    columns = 1 if is_narrow(settings) else min(2, len(cells))
+    rows = -(-len(cells) // columns)
     figure.set_figheight(
         max(figure.get_figheight(), 1.3 + 0.9 * rows + 0.25 * sum(cell.node_name.nunique() for cell in cells))
     )
-    all_axes = figure.subplots(rows, min(2, len(cells)), squeeze=False).flatten()
+    all_axes = figure.subplots(rows, columns, squeeze=False).flatten()
     notes = []
     for axes, cell in zip(all_axes, cells, strict=False):
         table = cell.pivot_table(index="node_name", columns="local_rank", values="local_delay_s", sort=False)
@@ -77,7 +89,7 @@ def stragglers(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         axes.grid(visible=False)
         for (row, column), delay_ms in np.ndenumerate(MS * table.to_numpy(float)):
             if np.isfinite(delay_ms):  # a node with fewer ranks
-                axes.text(column, row, f"{delay_ms:+.1f}", ha="center", va="center", fontsize=settings.font_size_pt - 1)
+                axes.text(column, row, f"{delay_ms:+.1f}", ha="center", va="center", fontsize=smaller(settings, 1))
         notes.append(_latest(cell))
     for axes in all_axes[len(cells) :]:
         axes.set_visible(False)
@@ -109,7 +121,7 @@ def _stacks(
     if not panels:
         _nothing(figure.subplots())
         return
-    columns = min(3, len(panels))
+    columns = min(2 if is_narrow(settings) else 3, len(panels))
     rows = -(-len(panels) // columns)
     figure.set_figheight(figure.get_figheight() * max(1.0, 0.6 * rows))
     all_axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
@@ -125,7 +137,7 @@ def _stacks(
         name: handle for axes in all_axes for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     order = [name for name in ["whole step", *list(PARTS.values())[::-1]] if name in handles]
-    figure.legend([handles[name] for name in order], order, frameon=False, loc="outside right center")
+    legend_of_panels(figure, [handles[name] for name in order], order)
 
 
 def _stack(axes: Axes, names: list[str], cells: pd.DataFrame, settings: FigureConfig) -> None:

@@ -7,14 +7,24 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, LINES, MARKERS, Tables, colours, write_foot
+from dpscale.figures.drawing import (
+    GREY,
+    LINES,
+    MARKERS,
+    Tables,
+    colours,
+    is_narrow,
+    legend_of_panels,
+    smaller,
+    write_foot,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMNS = 3  # of panels
+COLUMNS, NARROW_COLUMNS = 3, 2  # of panels
 PANEL_HEIGHT_INCHES = 1.6
 NOTHING = "n/a: this experiment times no collectives (collectives.operations in its configuration)"
 
@@ -58,7 +68,7 @@ def _panels(figure: Figure, table: pd.DataFrame, settings: FigureConfig) -> Iter
         axes.axis("off")
         axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
         return
-    width = min(COLUMNS, len(operations))
+    width = min(NARROW_COLUMNS if is_narrow(settings) else COLUMNS, len(operations))
     height = math.ceil(len(operations) / width)
     figure.set_figheight(max(figure.get_figheight(), (height * PANEL_HEIGHT_INCHES + 1) * settings.font_size_pt / 9))
     all_axes = figure.subplots(height, width, sharex=True, sharey=True, squeeze=False)
@@ -84,7 +94,7 @@ def _panels(figure: Figure, table: pd.DataFrame, settings: FigureConfig) -> Iter
         axes.set_title(operations[index].replace("_", "-"), fontsize=settings.font_size_pt)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: size_name(value))
-        axes.tick_params(labelsize=settings.font_size_pt - 2)
+        axes.tick_params(labelsize=smaller(settings, 2))
         yield axes, operations[index], lines
 
 
@@ -117,8 +127,7 @@ def _legend(figure: Figure) -> None:
     found = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    if found:
-        figure.legend(found.values(), found.keys(), loc="outside right center", frameon=False)
+    legend_of_panels(figure, list(found.values()), list(found))
 
 
 def _foot(figure: Figure, table: pd.DataFrame, settings: FigureConfig, notes: list[str]) -> None:

@@ -1,62 +1,142 @@
-"""Every cell of an experiment side by side: what each way to train costs."""
+"""Every cell of an experiment side by side: what each way to train costs.
+
+For print it has a layout of its own: the three panels stay side by side in one column, too, so rows have short names and
+are as low as can be read, and what the panels measure in full is in the caption.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, Tables, cell_name, colours, foot, is_placebo, rounded
+from dpscale.figures.drawing import (
+    GREY,
+    Tables,
+    cell_name,
+    colours,
+    foot,
+    in_print,
+    is_narrow,
+    is_placebo,
+    rounded,
+    smaller,
+)
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+PITCH_INCHES = 0.155  # from one row to the next in print, of text of 7 pt
+LOW_PITCH_INCHES = 0.115  # where there are so many that a page has no room for them
+MANY = 30
+ROOM_SHARE = {True: 0.45, False: 0.17}  # whether it is narrow -> of a panel's width, for the number of five digits
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One quantity of all cells."""
+
+    column: str
+    title: str
+    short: str  # its title in print
+    meaning: str  # what it is, where the title in print says less
 
 
 def comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     """Three panels that share their rows: one bar per cell."""
-    from matplotlib.patheffects import withStroke
-
     summary = tables["summary"].reset_index(drop=True)
-    figure.set_figheight(max(figure.get_figheight(), (0.22 * len(summary) + 1.6) * settings.font_size_pt / 9))
-    cuda = "cuda" in set(summary.device)
-    memory = "peak_reserved_MiB" if cuda else "peak_memory_MiB"
-    panels = [
-        ("epoch_time_s", "epoch time in s\n(training)"),
-        ("utilization_percent", "utilisation in %\n" + ("(time with any kernel)" if cuda else "(CPU time / allotted)")),
-        (memory, "peak memory in MiB\n" + ("(torch's allocator, per rank)" if cuda else "(resident, per rank)")),
-    ]
+    panels = _panels("cuda" in set(summary.device))
+    if in_print(figure):
+        pitch_inches = LOW_PITCH_INCHES if len(summary) > MANY else PITCH_INCHES
+        figure.set_figheight((pitch_inches * len(summary) + 0.45) * settings.font_size_pt / 7)
+    else:
+        figure.set_figheight(max(figure.get_figheight(), (0.22 * len(summary) + 1.6) * settings.font_size_pt / 9))
+    narrow = is_narrow(settings)
+    size_pt = smaller(settings, 1) if in_print(figure) else settings.font_size_pt
     colour_of = colours(list(dict.fromkeys(summary.strategy[~is_placebo(summary)])), settings)
-    several = summary.precision.nunique() > 1
-    labels = [cell_name(cell) + (f", {cell.precision}" if several else "") for cell in summary.itertuples()]
     all_axes = figure.subplots(1, len(panels), sharey=True)
-    for axes, (column, title) in zip(all_axes, panels, strict=True):
-        for row, cell in summary.iterrows():
-            value = cell[column]
-            if value != value:  # NaN: there is none
-                axes.text(
-                    0,
-                    row,
-                    f" {cell.status if cell.status != 'ok' else 'not measured'}",
-                    va="center",
-                    color=GREY,
-                    style="italic",
-                )
+    for axes, panel in zip(all_axes, panels, strict=True):
+        for row, cell in enumerate(summary.to_dict("records")):
+            if (value := cell[panel.column]) != value:  # NaN: there is none
+                text = f" {cell['status'] if cell['status'] != 'ok' else 'not measured'}"
+                axes.text(0, row, text, va="center", color=GREY, style="italic", fontsize=size_pt)
                 continue
-            error = [[value - cell[f"{column}_low"]], [cell[f"{column}_high"] - value]]
-            axes.barh(
-                row, value, xerr=error, color=colour_of.get(cell.strategy, GREY), capsize=2, height=0.7, ecolor="0.2"
-            )
-            axes.annotate(  # at the bar's root, where no error bar can hide it; haloed, as it may be longer than the bar
-                rounded(value),
-                (0, row),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                color="0.1",
-                path_effects=[withStroke(linewidth=2, foreground="white")],
-            )
-        axes.set_title(title, fontsize=settings.font_size_pt)
+            error = [[value - cell[f"{panel.column}_low"]], [cell[f"{panel.column}_high"] - value]]
+            colour = colour_of.get(cell["strategy"], GREY)
+            axes.barh(row, value, xerr=error, color=colour, capsize=2, height=0.7, ecolor="0.2")
+            (_number_at_end if in_print(figure) else _number_at_root)(axes, row, value, size_pt)
+        axes.set_title(panel.short if in_print(figure) else panel.title, fontsize=size_pt)
         axes.grid(axis="y", visible=False)
         axes.set_xlim(0, None)
-    all_axes[0].set_yticks(range(len(labels)), labels)
+        longest = summary[f"{panel.column}_high"].max()
+        if in_print(figure) and longest == longest:
+            axes.set_xlim(0, longest / (1 - ROOM_SHARE[narrow]))
+    labels = list(_short_names(summary) if in_print(figure) else _names(summary))
+    all_axes[0].set_yticks(range(len(labels)), labels, fontsize=size_pt)
     all_axes[0].set_ylim(len(labels) - 0.5, -0.5)  # a row without bars has its place too
-    foot(figure, summary, settings)
+    if in_print(figure):
+        _few_ticks(all_axes, size_pt, narrow)
+    foot(figure, summary, settings, notes=[f"{panel.short}: {panel.meaning}." for panel in panels if in_print(figure)])
+
+
+def _panels(cuda: bool) -> list[Panel]:
+    time = Panel("epoch_time_s", "epoch time in s\n(training)", "epoch time in s", "of training alone")
+    if cuda:
+        title, meaning = "(time with any kernel)", "share of time in which any kernel ran, by NVML"
+        busy = Panel("utilization_percent", f"utilisation in %\n{title}", "utilisation in %", meaning)
+        title, meaning = "(torch's allocator, per rank)", "most that torch's allocator held, of the rank that held most"
+        return [time, busy, Panel("peak_reserved_MiB", f"peak memory in MiB\n{title}", "memory in MiB", meaning)]
+    title, meaning = "(CPU time / allotted)", "CPU time of the ranks over what their threads could have used"
+    busy = Panel("utilization_percent", f"utilisation in %\n{title}", "utilisation in %", meaning)
+    title, meaning = "(resident, per rank)", "largest resident set of any rank"
+    return [time, busy, Panel("peak_memory_MiB", f"peak memory in MiB\n{title}", "memory in MiB", meaning)]
+
+
+def _number_at_root(axes: Axes, row: int, value: float, size_pt: float) -> None:
+    """Where no error bar can hide it; haloed, as it may be longer than the bar."""
+    from matplotlib.patheffects import withStroke
+
+    axes.annotate(
+        rounded(value),
+        (0, row),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        color="0.1",
+        fontsize=size_pt,
+        path_effects=[withStroke(linewidth=2, foreground="white")],
+    )
+
+
+def _number_at_end(axes: Axes, row: int, value: float, size_pt: float) -> None:
+    """In a column of its own beyond the longest bar and its error bar, for small panels have no other room."""
+    across = axes.get_yaxis_transform()
+    axes.annotate(rounded(value), (1, row), xycoords=across, ha="right", va="center", fontsize=size_pt)
+
+
+def _names(summary: pd.DataFrame) -> Iterator[str]:
+    several = summary.precision.nunique() > 1
+    for cell in summary.itertuples():
+        yield cell_name(cell) + (f", {cell.precision}" if several else "")
+
+
+def _short_names(summary: pd.DataFrame) -> Iterator[str]:
+    """Without what all rows share."""
+    launchers, precisions = summary.launcher.nunique() > 1, summary.precision.nunique() > 1
+    for cell in summary.itertuples():
+        started = f" {cell.launcher}" if launchers else ""
+        computed = f" {cell.precision}" if precisions else ""
+        yield f"{cell.strategy}{started} {cell.nodes}x{cell.devices_per_node}{computed}"
+
+
+def _few_ticks(all_axes: Iterable[Axes], size_pt: float, narrow: bool) -> None:
+    """So few that numbers of two panels don't meet."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axes in all_axes:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=2 if narrow else 5, min_n_ticks=2))
+        axes.tick_params(axis="x", labelsize=size_pt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, Tables, foot, is_placebo
+from dpscale.figures.drawing import GREY, Tables, foot, is_narrow, is_placebo
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,9 +40,11 @@ def differences(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         )
     names = [f"{pair.strategy} / {pair.other}, {pair.launcher} {pair.nodes}x{pair.devices_per_node}" for pair in rows]
     axes.set_yticks(range(len(shown)), names)
-    axes.secondary_yaxis("right").set_yticks(range(len(shown)), shown.verdict)
+    if not is_narrow(settings):  # else the fill says it, and the table
+        axes.secondary_yaxis("right").set_yticks(range(len(shown)), shown.verdict)
     axes.set_ylim(max(1, len(shown)) - 0.5, -0.5)
-    axes.set_xlabel("throughput of the first / throughput of the second")
+    narrow, wide = "throughput, first / second", "throughput of the first / throughput of the second"
+    axes.set_xlabel(narrow if is_narrow(settings) else wide)
     notes = [RULE] if len(shown) else []
     if shown.empty:
         axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)

@@ -25,6 +25,9 @@ LINES = ["-", "--", "-.", ":"]
 GREY = "0.45"
 FOOT_LINES = 24  # entries below a figure, which grows for them
 ROOM_LINES = 6  # lines that it has room for as it is
+LEAST_PT = 6.0  # what is smaller can't be read in print
+NARROW_MM = 120.0  # a figure below this has its legend under the axes, and its panels below each other
+MOST_BESIDE = 16  # entries of a legend beside the axes of a figure for print
 Tables = dict[str, "pd.DataFrame"]
 
 
@@ -52,7 +55,7 @@ def style(name: str, settings: FigureConfig) -> dict[Any, Any]:
     return {
         "font.size": settings.font_size_pt,
         "axes.titlesize": settings.font_size_pt + 1,
-        "legend.fontsize": settings.font_size_pt - 1,
+        "legend.fontsize": smaller(settings, 1),
         "axes.grid": True,
         "grid.color": "0.9",
         "axes.axisbelow": True,
@@ -161,21 +164,56 @@ def foot(
 
 
 def write_foot(figure: Figure, lines: Sequence[str], settings: FigureConfig, table: str) -> None:
-    """Lines of text below the axes, for which the figure grows; `table` has those that there is no room for."""
-    letters = int(settings.width_mm / MM_PER_INCH * 72 / (0.58 * (settings.font_size_pt - 2)))  # that fit on a line
+    """Lines of text below the axes, for which the figure grows; `table` has those that there is no room for. A figure
+    without a title has them in its caption."""
+    figure.set_label("\n".join(lines))
+    if in_print(figure):
+        return
+    size_pt = smaller(settings, 2)
+    letters = int(settings.width_mm / MM_PER_INCH * 72 / (0.58 * size_pt))  # that fit on a line
     shown = [*lines[:FOOT_LINES]]
     if len(lines) > FOOT_LINES:
         shown.append(f"... and {len(lines) - FOOT_LINES} more: see {table}")
     text = "\n".join(fill(line, letters) for line in shown)
-    line_height = 1.2 * (settings.font_size_pt - 2) / 72  # inches, as the figure's
+    line_height = 1.2 * size_pt / 72  # inches, as the figure's
     figure.set_figheight(figure.get_figheight() + line_height * max(0, text.count("\n") + 1 - ROOM_LINES))
     figure.supxlabel(
         text,
-        fontsize=settings.font_size_pt - 2,
+        fontsize=size_pt,
         color="0.25",
         x=0.01,
         ha="left",
     )
+
+
+def caption_of(figure: Figure) -> str:
+    """What stands at the foot of a figure, or would."""
+    return str(figure.get_label())
+
+
+def smaller(settings: FigureConfig, by_pt: float) -> float:
+    """A size of text that is as much smaller than the others, as far as that can be read."""
+    return max(min(settings.font_size_pt, LEAST_PT), settings.font_size_pt - by_pt)
+
+
+def in_print(figure: Figure) -> bool:
+    """Whether its title and foot stand in a caption beside it."""
+    return not figure.get_suptitle()
+
+
+def is_narrow(settings: FigureConfig) -> bool:
+    return settings.width_mm < NARROW_MM
+
+
+def label_x(axes: Axes, text: str, settings: FigureConfig) -> None:
+    """On two lines, where a narrow figure has no room for one."""
+    letters = int(settings.width_mm / MM_PER_INCH * 72 / (0.58 * settings.font_size_pt) * 0.7)  # of a figure's axes
+    axes.set_xlabel(fill(text, letters) if is_narrow(settings) else text)
+
+
+def height_mm(settings: FigureConfig) -> float:
+    """Of a figure, before it grows for what it holds."""
+    return (0.8 if is_narrow(settings) else 0.58) * settings.width_mm
 
 
 def noise_floor(good: pd.DataFrame) -> Iterator[str]:
@@ -197,14 +235,46 @@ def cell_name(cell: object) -> str:
 
 
 def legend(axes: Axes) -> None:
-    if labels := axes.get_legend_handles_labels()[1]:
+    """Right of the axes, or below them where there is no room."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    if not labels:
+        axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
+    elif _is_below(figure, labels):
+        if (of_seaborn := axes.get_legend()) is not None:
+            of_seaborn.remove()
+        _legend_below(figure, handles, labels)
+    else:
         legend = axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        figure = axes.get_figure(root=True)
-        assert figure is not None
         line_pt = 1.5 * legend.prop.get_size_in_points()
         figure.set_figheight(max(figure.get_figheight(), (len(labels) + 8) * line_pt / 72))  # it, and the foot
+
+
+def legend_of_panels(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """One for all panels, right of them or below."""
+    if not labels:
+        return
+    if _is_below(figure, labels):
+        _legend_below(figure, handles, labels)
     else:
-        axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
+        figure.legend(handles, labels, frameon=False, loc="outside right center")
+
+
+def _is_below(figure: Figure, labels: Sequence[str]) -> bool:
+    """Where it would take half of a narrow figure, or make one for print much higher."""
+    return figure.get_figwidth() * MM_PER_INCH < NARROW_MM or (in_print(figure) and len(labels) > MOST_BESIDE)
+
+
+def _legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """In as many columns as fit; the figure grows for it."""
+    from matplotlib import rcParams
+
+    size_pt = float(rcParams["legend.fontsize"])
+    entry_pt = size_pt * (0.6 * max(map(len, labels)) + 4.5)  # with its line and the space beside it
+    columns = min(len(labels), max(1, int(figure.get_figwidth() * 72 / entry_pt)))
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=columns)
+    figure.set_figheight(figure.get_figheight() + (-(-len(labels) // columns) * 1.55 + 0.8) * size_pt / 72)
 
 
 def seconds(value: Any) -> str:

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import MARKERS, Tables, foot, legend, styles
+from dpscale.figures.drawing import MARKERS, Tables, foot, is_narrow, legend, styles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +53,8 @@ def loss(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
             linewidth=WIDTHS.get(int(str(cell.devices)), 0.9),
             label=f"{label}, N={cell.devices}",
         )
+    if is_narrow(settings):
+        axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel("training samples seen, over all ranks")
     axes.set_ylabel("training loss (mean of a global batch)")
     legend(axes)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, LINES, Tables, colours, rounded, seconds, write_foot
+from dpscale.figures.drawing import GREY, LINES, Tables, colours, is_narrow, rounded, seconds, smaller, write_foot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +39,9 @@ def prediction(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         write_foot(figure, [NOTHING], settings, "prediction.csv")
         return
     groups = list(current.groupby(["strategy", "launcher"], sort=False))
-    figure.set_figheight(figure.get_figheight() * (0.6 + 0.6 * len(groups)))
-    all_axes = figure.subplots(len(groups), 2, squeeze=False)
+    panels = 2 * len(groups) if is_narrow(settings) else len(groups)
+    figure.set_figheight(figure.get_figheight() * (0.6 + 0.6 * panels))
+    all_axes = figure.subplots(panels, 2 * len(groups) // panels, squeeze=False).reshape(len(groups), 2)
     notes: list[str] = []
     for (times, parts), ((strategy, launcher), rows) in zip(all_axes, groups, strict=True):
         ours = rows[rows.model == PARTS_MODEL].sort_values(["devices", "nodes"])
@@ -50,7 +51,7 @@ def prediction(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         notes += _notes(f"{strategy}, {launcher}" if len(groups) > 1 else str(strategy), ours)
     for axes in all_axes[-1]:
         axes.legend(
-            frameon=False, fontsize=settings.font_size_pt - 2, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2
+            frameon=False, fontsize=smaller(settings, 2), loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2
         )
     up_to = ", ".join(str(count) for count in sorted(set(current.calibrated_up_to)))
     head = f"Calibrated from trials on up to {up_to} devices; bands: where 80 % of launches should be; points: medians of launches."

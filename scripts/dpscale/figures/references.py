@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, Tables, colours, foot, rounded
+from dpscale.figures.drawing import GREY, Tables, colours, foot, is_narrow, rounded, smaller
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ ROW = [
     "nodes",
     "devices",
 ]
-PANELS = 3  # side by side
+PANELS, NARROW_PANELS = 3, 2  # side by side
 SPEEDUP = "speedup_vs_reference"
 HERE = "ours"
 
@@ -63,10 +63,11 @@ def published(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         text: number for number, text in enumerate(dict.fromkeys(map(_origin, _rows(rows[rows.whose != HERE]))), 1)
     }
     quantities = [*dict.fromkeys(numbers.quantity), *([SPEEDUP] if numbers[SPEEDUP].notna().any() else [])]
-    panels = -(-len(quantities) // PANELS)
+    beside = min(NARROW_PANELS if is_narrow(settings) else PANELS, len(quantities))
+    panels = -(-len(quantities) // beside)
     height = (0.26 * len(rows) + 1.2) * panels + 1.2
     figure.set_figheight(max(figure.get_figheight(), height * settings.font_size_pt / 9))
-    grid = figure.subplots(panels, min(PANELS, len(quantities)), squeeze=False, sharey=True).flatten()
+    grid = figure.subplots(panels, beside, squeeze=False, sharey=True).flatten()
     for axes, quantity in zip(grid, quantities, strict=False):
         _panel(axes, numbers, quantity, settings)
     for axes in grid[len(quantities) :]:
@@ -78,6 +79,8 @@ def published(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
 
 def _panel(axes: Axes, numbers: pd.DataFrame, quantity: str, settings: FigureConfig) -> None:
     """A point for each number, with the number beside it; ours with its low and high."""
+    from matplotlib.ticker import LogLocator
+
     column = SPEEDUP if quantity == SPEEDUP else "value"
     drawn = numbers[numbers[column].notna()] if quantity == SPEEDUP else numbers[numbers.quantity == quantity]
     alone = ~drawn.place.duplicated(
@@ -86,9 +89,17 @@ def _panel(axes: Axes, numbers: pd.DataFrame, quantity: str, settings: FigureCon
     for row in _rows(drawn):
         value, low, high = (getattr(row, f"{column}{end}") for end in ("", "_low", "_high"))
         if value != value:  # NaN: there is none
-            text = f" {row.status if row.status != 'ok' else row.reason}"
+            why = "not measured" if is_narrow(settings) else row.reason
+            text = f" {row.status if row.status != 'ok' else why}"
             axes.text(
-                0.02, row.place, text, transform=axes.get_yaxis_transform(), va="center", color=GREY, style="italic"
+                0.02,
+                row.place,
+                text,
+                transform=axes.get_yaxis_transform(),
+                va="center",
+                color=GREY,
+                style="italic",
+                fontsize=smaller(settings, 1 if is_narrow(settings) else 0),
             )
             continue
         error = [[value - low], [high - value]] if low == low else None
@@ -101,18 +112,21 @@ def _panel(axes: Axes, numbers: pd.DataFrame, quantity: str, settings: FigureCon
                 xytext=(5, 0),
                 textcoords="offset points",
                 va="center",
-                fontsize=settings.font_size_pt - 2,
+                fontsize=smaller(settings, 2),
             )
     if quantity in LOGARITHMIC and drawn[column].notna().any():
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
+        if is_narrow(settings):
+            axes.xaxis.set_major_locator(LogLocator(numticks=3))
+            axes.tick_params(axis="x", labelsize=smaller(settings, 1))
         axes.margins(x=0.35)
     elif drawn[column].notna().any():
         axes.set_xlim(0, 1.3 * drawn[column].max())
-    axes.set_title(LABELS[quantity], fontsize=settings.font_size_pt - 1)
+    axes.set_title(LABELS[quantity], fontsize=smaller(settings, 1))
     axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", labelsize=settings.font_size_pt - 2)  # long names, on two lines
+    axes.tick_params(axis="y", labelsize=smaller(settings, 2))  # long names, on two lines
 
 
 def _look(row: Any, settings: FigureConfig) -> dict[str, Any]:

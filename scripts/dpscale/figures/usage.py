@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, LINES, Tables, cell_name, colours, foot, legend, over_devices
+from dpscale.figures.drawing import (
+    GREY,
+    LINES,
+    Tables,
+    cell_name,
+    colours,
+    foot,
+    is_narrow,
+    label_x,
+    legend,
+    over_devices,
+    smaller,
+)
 from dpscale.phases import STARTUP_PARTS
 
 if TYPE_CHECKING:
@@ -54,12 +66,12 @@ def devices(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     figure.set_figheight(max(figure.get_figheight(), min(30, 0.17 * len(ticks) + 1.6) * settings.font_size_pt / 9))
     if ticks:
         step = -(-len(ticks) // NAMED)
-        axes.set_yticks(ticks[::step], names[::step], fontsize=settings.font_size_pt - 2)
+        axes.set_yticks(ticks[::step], names[::step], fontsize=smaller(settings, 2))
         axes.set_ylim(row, -1)
         axes.set_xlim(0, None)
     else:
         legend(axes)
-    axes.set_xlabel(f"utilisation in % ({_meaning(summary)})")
+    label_x(axes, f"utilisation in % ({_meaning(summary)})", settings)
     axes.grid(axis="y", visible=False)
     foot(figure, summary, settings)
 
@@ -81,7 +93,7 @@ def timeline(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         legend(figure.subplots())
         foot(figure, summary, settings, notes=["No samples: the monitor was off, or nothing was measured."])
         return
-    width = 1 if len(shown) == 1 else 2
+    width = 1 if len(shown) == 1 or is_narrow(settings) else 2
     panels = figure.subplots(-(-len(shown) // width), width, squeeze=False, sharey=True).flat
     figure.set_figheight(max(figure.get_figheight(), (1.5 * -(-len(shown) // width) + 1.4) * settings.font_size_pt / 9))
     for axes, (cell, mine) in zip(panels, shown, strict=False):
@@ -108,7 +120,7 @@ def _over_time(axes: Axes, cell: object, lines: pd.DataFrame, settings: FigureCo
     axes.set_title(cell_name(cell), fontsize=settings.font_size_pt)
     axes.set_xlabel("s since the first step")
     if len(each) <= 8:
-        axes.legend(fontsize=settings.font_size_pt - 3, frameon=False)
+        axes.legend(fontsize=smaller(settings, 3), frameon=False)
 
 
 def startup(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
@@ -128,8 +140,8 @@ def startup(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         axes.text(end, row, f" {end:.1f} s" if end else " not measured", va="center", color="0.1" if end else GREY)
     axes.set_yticks(range(len(found)), [name for name, _ in found])
     axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.set_xlim(0, 1.15 * max(begins) or 1)
-    axes.set_xlabel("s from the start of the launcher to the end of the first step")
+    axes.set_xlim(0, (1.3 if is_narrow(settings) else 1.15) * max(begins) or 1)
+    label_x(axes, "s from the start of the launcher to the end of the first step", settings)
     axes.grid(axis="y", visible=False)
     figure.set_figheight(max(figure.get_figheight(), (0.22 * len(found) + 1.6) * settings.font_size_pt / 9))
     legend(axes)

@@ -1,0 +1,100 @@
+"""What is known of one experiment: its settings, its plan, what was found, and in what its machines and launches agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dpscale.config import ExperimentConfig
+from dpscale.record import Record
+from dpscale.trial import Trial
+from dpscale.workloads.prepared import Manifest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts under a header."""
+
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, sentences that make one paragraph each list, and tables below them."""
+
+    title: str
+    paragraphs: list[list[str]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self.paragraphs) and not any(table.rows for table in self.tables)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """One experiment."""
+
+    name: str
+    settings: ExperimentConfig
+    trials: Sequence[Trial]  # as planned
+    records: Sequence[Record]  # what there is of them
+    tables: Mapping[str, pd.DataFrame]  # by name
+    manifest: Manifest | None = None  # of the prepared dataset, where it is there
+
+    @property
+    def trial(self) -> Trial:
+        """One of them, for what all have in common."""
+        return self.trials[0]
+
+    @cached_property
+    def measured(self) -> list[Record]:
+        return [record for record in self.records if record.status == "ok"]
+
+    @cached_property
+    def machines(self) -> list[dict[str, Any]]:
+        """Of all measured launches, each node's."""
+        return [machine for record in self.measured for machine in (record.nodes or [record.environment])]
+
+    def facts(self, name: str) -> list[Any]:
+        """The different values of a fact of the machines that tell it."""
+        return different(machine.get(name) for machine in self.machines)
+
+    def of_trials(self, name: str) -> list[Any]:
+        """The different values of a field of the planned trials."""
+        return different(getattr(trial, name) for trial in self.trials)
+
+
+def different(values: Iterable[Any]) -> list[Any]:
+    """Each once, without those that are none."""
+    found: list[Any] = []
+    for value in values:
+        if value is not None and value not in found:
+            found.append(value)
+    return found
+
+
+def listed(values: Iterable[object]) -> str:
+    """a, b and c."""
+    texts = [str(value) for value in values]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""
+
+
+def counted(count: int, what: str, several: str | None = None) -> str:
+    """`1 launch`, `1,797 launches`."""
+    return f"{count:,} {what if count == 1 else several or f'{what}s'}"
+
+
+def number(value: float) -> str:
+    """Without digits that say nothing."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in options.items() if value is not None)
