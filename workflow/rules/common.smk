@@ -19,6 +19,7 @@ from dpscale.config import load_config
 from dpscale.disk import DiskIsFull
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
+from dpscale.explorer.page import TABLES as PAGE_TABLES, digest_of_parts
 from dpscale.figures import FIGURES, FORMATS
 from dpscale.forecasts import needs_forecast, plan_forecasts
 from dpscale.order import measuring_order
@@ -67,6 +68,7 @@ TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
 SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
 FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
+PAGE_FILES = f"{RESULTS}/{{experiment}}/explore.html"
 COMPARED = f"{RESULTS}/comparisons/{{before}}/{{after}}"
 
 # A timing shares the machine with nothing of ours: one slot, which every rule takes, unless a profile grants more.
@@ -284,6 +286,23 @@ def figures_of(experiment):
     """The files of all figures that an experiment is to have; another one of it is made if it is asked for by name."""
     names = [name for name, row in FIGURES.items() if row.is_for(CONFIG.experiments[experiment])]
     return expand(FIGURE_FILES, experiment=experiment, figure=names, format=FORMATS)
+
+
+def command_of_trials(wildcards):
+    """What a reader types to measure a trial of an experiment again, up to the path below the experiment's folder."""
+    loaded_anyway = {os.path.realpath(path) for path in ("config.yaml", Path(workflow.basedir, "config.yaml"), MORE)}
+    given = [path for path in workflow.config_settings.configfiles if os.path.realpath(path) not in loaded_anyway]
+    snakefile = os.path.relpath(workflow.main_snakefile)
+    moved = [
+        f"{name}={folder}"
+        for name, folder, usual in (("results_dir", RESULTS, "results"), ("data_dir", DATA, "data"))
+        if folder != usual
+    ]
+    command = ["snakemake", "--cores", "all", "--force"]
+    command += ["--snakefile", snakefile] if snakefile != "Snakefile" else []
+    command += ["--configfile", *map(os.path.relpath, given)] if given else []
+    command += ["--config", *moved] if moved else []
+    return f"{shlex.join([*command, '--'])} {shlex.quote(f'{RESULTS}/{wildcards.experiment}/')}"
 
 
 def records_of(wildcards):

@@ -43,3 +43,4 @@ for _experiment in PLANS:
         input:
             expand(TABLE_FILES, experiment=_experiment, table=TABLES),
             figures_of(_experiment),
+            PAGE_FILES.replace("{experiment}", _experiment),
