@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import browsing, chromium, opened
 from pipeline import Checkout, whole_run
 
 FIGURES = (
@@ -23,14 +24,6 @@ FIGURES = (
     "utilization_over_time",
     "utilization_per_device",
 )
-CHROMIUM_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--no-first-run",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="module")
@@ -47,29 +40,18 @@ def report(checkout: Checkout) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
+    executable = chromium()
+    if executable is None:
         pytest.skip("no chromium on the PATH (Debian: apt install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
+    with browsing(executable) as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
 def page(browser: Any, report: Path) -> Iterator[Any]:
-    """The opened report; whatever it asks of a network fails, and what it complains of is collected in `complaints`."""
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
-    page.complaints = []
-    page.route("**/*", lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort())
-    page.on("console", lambda message: message.type == "error" and page.complaints.append(message.text))
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("requestfailed", lambda request: page.complaints.append(f"asked for {request.url}"))
-    page.goto(report.as_uri())
-    yield page
-    page.close()
+    """The opened report."""
+    with opened(browser, report, viewport={"width": 1400, "height": 900}) as page:
+        yield page
 
 
 def test_a_report_is_one_file_with_every_figure(report: Path) -> None:
@@ -97,3 +79,23 @@ def test_each_figure_can_be_looked_at(page: Any, figure: str) -> None:
     size = image.evaluate("image => [image.naturalWidth, image.naturalHeight, image.clientWidth, image.clientHeight]")
     assert min(size) > 200, f"{figure} is shown {size}"
     assert page.complaints == []
+
+
+def test_the_explorer_works_within_the_report(page: Any) -> None:
+    page.get_by_text("Results", exact=True).first.click()
+    page.locator("tr", has=page.get_by_text("explore", exact=True)).locator("a[iconname=eye]").click()
+    explorer = page.frame_locator("iframe")
+    explorer.locator("html[data-ready]").wait_for(state="attached")
+    explorer.get_by_role("checkbox", name="independent", exact=True).check()
+    assert explorer.locator("#rows button").count() == 1
+    assert explorer.locator("#elsewhere").is_visible()  # that links to records lead nowhere from here
+    assert page.complaints == []
+
+
+def test_a_trials_command_in_the_explorer_measures_that_trial_alone(browser: Any, checkout: Checkout) -> None:
+    name = "ddp/torchrun/1x2"
+    with opened(browser, checkout.results("small/explore.html"), f"#{name}") as page:
+        page.wait_for_selector("html[data-ready]", state="attached")
+        command = page.get_by_label(f"Command that measures {name} r1 again").inner_text()
+    _, *arguments = shlex.split(command)
+    assert checkout.snakemake("-n", *arguments).measured == {f"{name}/r1"}

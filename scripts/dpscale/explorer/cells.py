@@ -54,7 +54,7 @@ def cells_of(tables: Tables) -> Columns:
 
 def _latest(prediction: pd.DataFrame) -> pd.DataFrame:
     """Of each topology the latest prediction from measured parts."""
-    return prediction[(prediction.model == PARTS_MODEL) & (prediction.current == True)]  # noqa: E712 - it may be empty
+    return prediction[(prediction.model == PARTS_MODEL) & prediction.current.astype(bool)]
 
 
 def _names(cells: pd.DataFrame) -> pd.Series:

@@ -76,14 +76,13 @@ def _payload(experiment: str, tables: Tables, settings: FigureConfig, rerun: str
 def _document(views: Views) -> dict[str, Any]:
     """The views as Bokeh embeds them: each in the element of its name."""
     from bokeh.document import Document
-    from bokeh.embed.util import standalone_docs_json_and_render_items
 
     document, plots = Document(), views.all()
     for plot in plots.values():
         document.add_root(plot)
-    documents, items = standalone_docs_json_and_render_items(document)
     places = {plot.id: f"view-{name}" for name, plot in plots.items()}
-    return {"documents": documents, "items": [{**item.to_json(), "roots": places} for item in items]}
+    item = {"docid": "views", "roots": places, "root_ids": list(places)}
+    return {"documents": {"views": document.to_json(deferred=False)}, "items": [item]}
 
 
 def _library() -> str:

@@ -154,6 +154,7 @@ function fillCausesLegend() {
 function drawPointed() {
   const index = state.pointed;
   const here = index === null || !state.shown.includes(index) ? [] : [index];
+  if (!here.length && !model("pointed").data.place.length) return;
   const columns = ["place", ...DRAWN];
   model("pointed").data = Object.fromEntries(columns.map((name) => [name, here.map((one) => number(cells[name][one]))]));
 }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpscale.config import FigureConfig
 
 HEIGHT_PX = 320
-HATCHES = (" ", "x", ".", "/", "o", "\\", " ", "-", " ")  # of PARTS, as in the figures
+HATCHES = (None, "x", ".", "/", "o", "\\", None, "-", None)  # of PARTS, as in the figures
 FADED = 0.35  # of what is not selected, while something is
 LEAST_RATIO = 1.35  # of one tick along N to the next, so that their numbers don't touch
 ABOVE = {"speedup": "speed-up X(N) / X(1)", "scaling_efficiency": "scaling efficiency X(N) / (N X(1))"}
@@ -44,13 +44,17 @@ class Views:
         self.shown = CDSView(filter=AllIndices(), name="shown")
 
     def all(self) -> dict[str, Plot]:
-        return {
+        plots = {
             "speedup": self.over_devices("speedup", "speedup_spread"),
             "efficiency": self.over_devices("scaling_efficiency", "speedup_spread"),
             "utilization": self.over_devices("utilization_percent", "spread"),
             "causes": self.causes(),
             "prediction": self.prediction(),
         }
+        for plot in plots.values():
+            for renderer in plot.renderers:
+                _keep_few_looks(renderer)
+        return plots
 
     def over_devices(self, column: str, spread: str) -> Plot:
         """Lines of a column over N, with its low and high; and what linear scaling would be."""
@@ -216,6 +220,13 @@ class Views:
         from bokeh.models import HoverTool
 
         plot.add_tools(HoverTool(renderers=[points], tooltips=_tip(f"{text}<br>@note")))
+
+
+def _keep_few_looks(renderer: Any) -> None:
+    """Bokeh prepares each look that a glyph may take at every change of its data: leave out those that are as the usual one."""
+    renderer.muted_glyph = None
+    if renderer.selection_glyph == "auto":
+        renderer.selection_glyph = None
 
 
 def _empty(**axes: Any) -> Any:
