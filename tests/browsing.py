@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,14 @@ def browsing(executable: str) -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, file: Path, anchor: str = "", **options: Any) -> Iterator[Any]:
+def opened(
+    browser: Any, file: Path, anchor: str = "", complains: Collection[str] = ("error", "warning"), **options: Any
+) -> Iterator[Any]:
     """The opened page; whatever it asks of a network fails, and what it complains of is collected in `complaints`."""
     page = browser.new_page(**options)
     page.complaints = []
     page.route("**/*", lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort())
-    page.on("console", lambda message: message.type in ("error", "warning") and page.complaints.append(message.text))
+    page.on("console", lambda message: message.type in complains and page.complaints.append(message.text))
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     page.on("requestfailed", lambda request: page.complaints.append(f"asked for {request.url}"))
     page.goto(file.as_uri() + anchor)

@@ -46,7 +46,7 @@ def a_prediction(devices: int, epoch_time_s: float, **changes: object) -> dict[s
     row |= {"devices_per_node": devices, "devices": devices, "model": "measured parts", "current": True}
     row |= {"predicted_epoch_time_s": epoch_time_s, "predicted_epoch_time_s_low": 0.9 * epoch_time_s}
     row |= {"predicted_epoch_time_s_high": 1.1 * epoch_time_s, "calibrated_up_to": 2, "calibrating": devices <= 2}
-    return row | {"verdict": "not measured yet", "limited_by": "contention_s"} | changes
+    return row | {"verdict": "not measured yet", "limited_by": "contention"} | changes
 
 
 PREDICTED = [a_prediction(2, 2.3, verdict="calibrated from"), a_prediction(4, 2.6), a_prediction(8, 3.1)]

@@ -317,6 +317,11 @@ def test_choosing_a_point_marks_it_everywhere_and_leads_to_its_trials(page: Any)
     assert "2.3 s (2.07 to 2.53 for 4 of 5 launches; calibrated from)" in facts
 
 
+def test_a_prediction_far_beyond_what_is_planned_stretches_its_own_view_only(page: Any):
+    ends = page.evaluate("[0, 4].map(view => bokeh.roots()[view].x_range.end)")
+    assert [end / 1.3 for end in ends] == [pytest.approx(4), pytest.approx(8)]
+
+
 def test_choosing_a_bar_of_causes_chooses_its_cell(page: Any):
     page.evaluate("model('bars').selected.indices = [0]")
     assert page.locator("#title-details").inner_text() == "ddp/spawn/1x1"

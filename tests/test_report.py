@@ -49,8 +49,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, report: Path) -> Iterator[Any]:
-    """The opened report."""
-    with opened(browser, report, viewport={"width": 1400, "height": 900}) as page:
+    """The opened report. Warnings are Snakemake's own: that it brings Tailwind as a script."""
+    with opened(browser, report, complains=["error"], viewport={"width": 1400, "height": 900}) as page:
         yield page
 
 
@@ -79,6 +79,20 @@ def test_each_figure_can_be_looked_at(page: Any, figure: str) -> None:
     size = image.evaluate("image => [image.naturalWidth, image.naturalHeight, image.clientWidth, image.clientHeight]")
     assert min(size) > 200, f"{figure} is shown {size}"
     assert page.complaints == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_result_leads_to_the_caption_that_says_how_to_read_it(
+    browser: Any, report: Path, width: int, theme: str
+) -> None:
+    size = {"width": width, "height": 844}
+    with opened(browser, report, complains=["error"], viewport=size, color_scheme=theme) as page:
+        page.get_by_text("Results", exact=True).first.click()
+        row = page.locator("tr", has=page.get_by_text("speedup", exact=True))
+        row.locator("a[iconname=information-circle]").click()
+        page.get_by_text("How much faster do N devices train than one?").wait_for()
+        assert page.complaints == []
 
 
 def test_the_explorer_works_within_the_report(page: Any) -> None:

@@ -131,7 +131,7 @@ def add_cell(rows: dict[str, list[dict[str, Any]]], strategy: str, launcher: str
     parts = dict(zip(CAUSES, rng.uniform(0, 0.01, len(CAUSES)), strict=True))
     rows["causes"].append(cell | {"status": "ok", "rounds": 6} | parts | around("step_s", sum(parts.values())))
     predicted = {"model": "measured parts", "current": True, "calibrated_up_to": 2, "verdict": "hit"}
-    predicted |= {"calibrating": devices <= 2, "limited_by": "contention_s"}
+    predicted |= {"calibrating": devices <= 2, "limited_by": "contention"}
     rows["prediction"].append(
         cell | predicted | around("predicted_epoch_time_s", epoch_s * float(rng.uniform(0.9, 1.1)))
     )

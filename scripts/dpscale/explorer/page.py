@@ -69,7 +69,7 @@ def _payload(experiment: str, tables: Tables, settings: FigureConfig, rerun: str
         "signs": {mark.name: mark.sign for mark in MARKS},
         "dashes": dict(zip(dict.fromkeys(cells["launcher"]), DASHES * len(cells["launcher"]), strict=False)),
         "parts": PARTS,
-        "document": _document(Views(cells["devices"], settings)),
+        "document": _document(Views(tables["summary"].devices.tolist(), cells["devices"], settings)),
     }
 
 

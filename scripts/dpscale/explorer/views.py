@@ -32,10 +32,16 @@ OF_CELLS = ("cell", "repeats", "spread", "speedup_spread", "verdict", "limited_b
 class Views:
     """Views by name, and what they share."""
 
-    def __init__(self, devices: Sequence[int], settings: FigureConfig) -> None:
+    def __init__(self, planned: Sequence[int], predicted: Sequence[int], settings: FigureConfig) -> None:
+        """
+        Args:
+            planned: numbers of devices of the experiment's trials.
+            predicted: those of its predictions, which may go far beyond.
+        """
         from bokeh.models import AllIndices, CDSView
 
-        self.devices = sorted(set(devices))
+        self.planned = sorted(set(planned))
+        self.all_devices = sorted({*planned, *predicted})
         self.settings = settings
         self.cells = _source("cells", [*OF_CELLS, *_with_ends(*DRAWN), "place"])
         self.lines = _source("lines", ["places", *DRAWN, "colour", "dash"])
@@ -58,8 +64,8 @@ class Views:
 
     def over_devices(self, column: str, spread: str) -> Plot:
         """Lines of a column over N, with its low and high; and what linear scaling would be."""
-        plot = self._frame(ABOVE[column])
-        ends = [self.devices[0], self.devices[-1]]
+        plot = self._frame(ABOVE[column], self.planned)
+        ends = [self.planned[0], self.planned[-1]]
         if column == "speedup":
             plot.line(ends, ends, line_dash="dotted", line_width=1.5, name="linear")
         elif column == "scaling_efficiency":
@@ -76,7 +82,7 @@ class Views:
 
     def prediction(self) -> Plot:
         """Epoch times over N: predicted ones as bands that 80 % of launches should keep to, measured ones as points."""
-        plot = self._frame(ABOVE["epoch_time_s"])
+        plot = self._frame(ABOVE["epoch_time_s"], self.all_devices)
         plot.segment(
             "place",
             "predicted_epoch_time_s_low",
@@ -155,18 +161,18 @@ class Views:
         plot.add_tools(TapTool(renderers=bars))
         return plot
 
-    def _frame(self, label: str) -> Any:
+    def _frame(self, label: str, devices: Sequence[int]) -> Any:
         """Empty axes over N."""
         from bokeh.models import DataRange1d, FixedTicker, NumeralTickFormatter, Range1d
 
         plot = _empty(
             x_axis_type="log",
-            x_range=Range1d(start=self.devices[0] / 1.3, end=self.devices[-1] * 1.3),
+            x_range=Range1d(start=devices[0] / 1.3, end=devices[-1] * 1.3),
             y_range=DataRange1d(start=0, range_padding=0.12),
             x_axis_label="devices N",
             y_axis_label=label,
         )
-        plot.xaxis.ticker = FixedTicker(ticks=_apart(self.devices))
+        plot.xaxis.ticker = FixedTicker(ticks=_apart(devices))
         plot.xgrid.ticker = plot.xaxis[0].ticker
         plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
         return plot
