@@ -1,6 +1,6 @@
 # dpscale: how data-parallel training scales, and why it stops. What is measured stands in config.yaml.
 #
-#   snakemake --cores 2             everything: trials, tables, figures
+#   snakemake --cores 2             everything: trials, tables, figures, pages
 #   snakemake --cores 2 plan        what would be measured, and how long it can take at most
 #   snakemake --cores 2 -n          what would run now
 #   snakemake --cores 2 <name>      one experiment, or tables, figures, collectives, prepare, or any single file of results/
@@ -27,6 +27,7 @@ include: "workflow/rules/collectives.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/print.smk"
+include: "workflow/rules/explore.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/targets.smk"
 

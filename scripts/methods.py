@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from dpscale.config import load_config
+from dpscale.errors import entry_point
 from dpscale.files import write_sealed
 from dpscale.methods import sections_of
 from dpscale.methods.page import page

@@ -29,6 +29,7 @@ def run_bench(*arguments, out):
         ("accuracy", 2),
         ("explain", 1),
         ("larger_machines", 1),
+        ("explorer", 2),
     ],
 )
 def test_a_bench_keeps_every_raw_figure_and_what_it_was_measured_on(bench, comparisons, tmp_path):
@@ -60,6 +61,6 @@ def test_an_unknown_bench_is_refused(tmp_path):
     done = run_bench("lop", out=tmp_path)
     assert done.returncode == 2
     assert (
-        "choose from loop, monitor, strategies, half, textbook, loaders, collectives, dry_run, startup, job_start, accuracy, explain, larger_machines"
+        "choose from loop, monitor, strategies, half, textbook, loaders, collectives, dry_run, startup, job_start, accuracy, explain, larger_machines, explorer"
         in done.stderr
     )

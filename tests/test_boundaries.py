@@ -109,6 +109,7 @@ WITHOUT_TORCH = [
     "statistics",
     "tables",
     "figures",
+    "explorer",
     "references",
     "snapshots",
     "monitor",
@@ -214,6 +215,7 @@ def test_only_ranks_open_the_file_of_an_emulated_network():
     ("name", "must_not_know"),
     [
         ("figures", {"record", "metrics", "statistics", "tables", "plan", "trial"}),
+        ("explorer", {"record", "metrics", "statistics", "tables", "plan", "trial"}),
         ("measure", {"strategies", "training", "record", "metrics", "workloads.models", "workloads.datasets"}),
         ("metrics", {"tables", "figures", "plan", "config", "strategies"}),
         ("statistics", {"record", "metrics", "tables", "trial"}),
@@ -370,6 +372,7 @@ RULES = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").
     [
         "prepare_dataset",
         "collect",
+        "explore",
         "trial",
         "largest_batch",
         "time_collectives",

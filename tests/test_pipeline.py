@@ -84,6 +84,7 @@ def test_a_run_makes_every_table_and_every_figure_in_every_format(whole: Checkou
     figures = {path.name for path in whole.results("small/figures").iterdir()}
     assert tables >= TABLES
     assert figures >= {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png", "pdf")}
+    assert whole.results("small/explore.html").exists()
     assert not list(whole.root.rglob("*.partial"))
 
 
@@ -188,13 +189,16 @@ def test_raising_a_time_limit_measures_nothing_again(checkout: Checkout, limit: 
 
 
 @pytest.mark.parametrize(
-    ("path", "value"), [("figures.font_size_pt", 11), ("figures.palette", "deep"), ("figures.png_dpi", 100)]
+    ("path", "value", "pages"),
+    [("figures.font_size_pt", 11, set()), ("figures.palette", "deep", {"explore"}), ("figures.png_dpi", 100, set())],
 )
-def test_a_figures_setting_makes_figures_only(checkout: Checkout, path: str, value: Any) -> None:
+def test_a_figures_setting_makes_figures_and_what_shares_it_only(
+    checkout: Checkout, path: str, value: Any, pages: set[str]
+) -> None:
     checkout.configure(changed(checkout.config, path, value))
     again = checkout.dry_run()
     assert again.figures == FIGURES
-    assert again.jobs.keys() == {"all", *(f"plot_{figure}" for figure in FIGURES)}
+    assert again.jobs.keys() == {"all", *(f"plot_{figure}" for figure in FIGURES), *pages}
 
 
 @pytest.mark.parametrize(
@@ -310,11 +314,21 @@ def test_the_datasets_code_makes_it_again_and_with_it_its_trials(checkout: Check
     assert again.measured == ALL
 
 
-@pytest.mark.parametrize("file", ["dpscale/figures/scaling.py", "plot.py"])
-def test_a_figures_code_makes_figures_only(checkout: Checkout, file: str) -> None:
+# the explorer takes its colours from the figures
+@pytest.mark.parametrize(("file", "pages"), [("dpscale/figures/scaling.py", {"explore"}), ("plot.py", set())])
+def test_a_figures_code_makes_figures_and_what_imports_them_only(
+    checkout: Checkout, file: str, pages: set[str]
+) -> None:
     checkout.edit_code(file)
     again = checkout.dry_run()
-    assert again.jobs.keys() == {"all", *(f"plot_{figure}" for figure in FIGURES)}
+    assert again.jobs.keys() == {"all", *(f"plot_{figure}" for figure in FIGURES), *pages}
+
+
+@pytest.mark.parametrize("part", ["template.html", "style.css", "list.js"])
+def test_a_part_of_the_page_makes_the_page_only(checkout: Checkout, part: str) -> None:
+    file = checkout.root / "scripts/dpscale/explorer" / part
+    file.write_text(file.read_text() + "\n")
+    assert checkout.dry_run().jobs == {"all": 1, "explore": 1}
 
 
 def test_a_tables_code_makes_tables_and_figures(checkout: Checkout) -> None:
@@ -371,9 +385,33 @@ def test_commands_work_from_another_directory(elsewhere: Checkout, tmp_path: Pat
         ("tables", {"tables", "prepare_dataset", "trial", *COLLECT}),
         ("figures", {"figures", "prepare_dataset", "trial", "collect", *(f"plot_{name}" for name in FIGURES)}),
         ("collectives", {"collectives", "collect_collectives", "plot_bus_bandwidth", "plot_collective_time"}),
-        ("small", {"small", "prepare_dataset", "trial", *COLLECT, "methods", *(f"plot_{name}" for name in FIGURES)}),
-        ("pages", {"pages", "prepare_dataset", "trial", "collect", "collect_collectives", "methods"}),
+        (
+            "small",
+            {
+                "small",
+                "prepare_dataset",
+                "trial",
+                *COLLECT,
+                "methods",
+                "explore",
+                *(f"plot_{name}" for name in FIGURES),
+            },
+        ),
+        (
+            "pages",
+            {
+                "pages",
+                "prepare_dataset",
+                "trial",
+                "collect",
+                "collect_collectives",
+                "collect_predictions",
+                "methods",
+                "explore",
+            },
+        ),
         ("print_figures", {"print_figures", "prepare_dataset", "trial", "collect", *PRINT_RULES}),
+        ("results/small/explore.html", {"prepare_dataset", "trial", "collect", "collect_predictions", "explore"}),
         ("results/small/figures/loss.png", {"prepare_dataset", "trial", "collect", "plot_loss"}),
         ("results/small/trials/single/spawn/1x1/r0/record.json", {"prepare_dataset", "trial"}),
     ],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import browsing, chromium, opened
 from pipeline import ROOT, Checkout, whole_run
 
 from dpscale import figures as drawn
@@ -26,14 +27,6 @@ FIGURES = (
     "utilization_over_time",
     "utilization_per_device",
 )
-CHROMIUM_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--no-first-run",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="module")
@@ -50,29 +43,18 @@ def report(checkout: Checkout) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
+    executable = chromium()
+    if executable is None:
         pytest.skip("no chromium on the PATH (Debian: apt install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
+    with browsing(executable) as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
 def page(browser: Any, report: Path) -> Iterator[Any]:
-    """The opened report; whatever it asks of a network fails, and what it complains of is collected in `complaints`."""
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
-    page.complaints = []
-    page.route("**/*", lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort())
-    page.on("console", lambda message: message.type == "error" and page.complaints.append(message.text))
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("requestfailed", lambda request: page.complaints.append(f"asked for {request.url}"))
-    page.goto(report.as_uri())
-    yield page
-    page.close()
+    """The opened report. Warnings are Snakemake's own: that it brings Tailwind as a script."""
+    with opened(browser, report, complains=["error"], viewport={"width": 1400, "height": 900}) as page:
+        yield page
 
 
 def test_a_report_is_one_file_with_every_figure(report: Path) -> None:
@@ -125,6 +107,40 @@ def test_the_methods_can_be_read(page: Any) -> None:
     methods.get_by_role("heading", name="Methods of small").wait_for()
     assert "data_parallel/spawn/1x2" in methods.locator("body").inner_text()
     assert page.complaints == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_result_leads_to_the_caption_that_says_how_to_read_it(
+    browser: Any, report: Path, width: int, theme: str
+) -> None:
+    size = {"width": width, "height": 844}
+    with opened(browser, report, complains=["error"], viewport=size, color_scheme=theme) as page:
+        look_at(page, "small")
+        row = page.locator("tr", has=page.get_by_text("speedup", exact=True))
+        row.locator("a[iconname=information-circle]").click()
+        page.get_by_text("How much faster do N devices train than one?").wait_for()
+        assert page.complaints == []
+
+
+def test_the_explorer_works_within_the_report(page: Any) -> None:
+    look_at(page, "small")
+    page.locator("tr", has=page.get_by_text("explore", exact=True)).locator("a[iconname=eye]").click()
+    explorer = page.frame_locator("iframe")
+    explorer.locator("html[data-ready]").wait_for(state="attached")
+    explorer.get_by_role("checkbox", name="independent", exact=True).check()
+    assert explorer.locator("#rows button").count() == 1
+    assert explorer.locator("#elsewhere").is_visible()  # that links to records lead nowhere from here
+    assert page.complaints == []
+
+
+def test_a_trials_command_in_the_explorer_measures_that_trial_alone(browser: Any, checkout: Checkout) -> None:
+    name = "ddp/torchrun/1x2"
+    with opened(browser, checkout.results("small/explore.html"), f"#{name}") as page:
+        page.wait_for_selector("html[data-ready]", state="attached")
+        command = page.get_by_label(f"Command that measures {name} r1 again").inner_text()
+    _, *arguments = shlex.split(command)
+    assert checkout.snakemake("-n", *arguments).measured == {f"{name}/r1"}
 
 
 # --- captions ------------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ RESERVED_NAMES = {
     "collectives",
     "compare",
     "comparisons",
+    "explore",
     "fetch_dataset",
     "figures",
     "largest_batch",

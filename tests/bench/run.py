@@ -1,6 +1,6 @@
 """What the project costs, as ratios of interleaved pairs, and what it learns: its loop, monitor,
 strategies, loaders, times of collectives, dry run, start-up, what the causes of a step leave unexplained, and how long a
-question about larger machines takes.
+question about larger machines and the explorer of many trials take.
 
     python tests/bench/run.py                every bench, at least 5 pairs each: some 35 minutes on 2 cores
     python tests/bench/run.py loop           one of them
@@ -43,6 +43,7 @@ BENCHES = (
     "accuracy",
     "explain",
     "larger_machines",
+    "explorer",
 )
 SMALLEST = {"pairs": 1, "steps": 3, "samples": 512, "trials": 10, "learns_from": 512}
 
@@ -55,7 +56,7 @@ def main() -> int:
     parser.add_argument(
         "--samples", type=int, default=12_032, help="textbook and loaders: samples per epoch; all would be 59,904"
     )
-    parser.add_argument("--trials", type=int, default=5_000, help="dry_run: how many are planned")
+    parser.add_argument("--trials", type=int, default=5_000, help="dry_run and explorer: how many there are")
     parser.add_argument("--learns-from", type=int, default=60_000, help="accuracy: training samples; 60,000 are all")
     parser.add_argument("--smallest", action="store_true", help="each bench in its smallest form")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "results" / "bench", help="folder of the raw figures")

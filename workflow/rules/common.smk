@@ -16,6 +16,7 @@ from dpscale.config import load_config
 from dpscale.disk import DiskIsFull
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
+from dpscale.explorer.page import TABLES as PAGE_TABLES, digest_of_parts
 from dpscale.figures import FIGURES, FORMATS, PRINTED
 from dpscale.forecasts import needs_forecast, plan_forecasts
 from dpscale.order import measuring_order
@@ -64,7 +65,7 @@ SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
 METHODS_TABLES = ("summary", "timings", "comparisons", "causes", "monitor", "collectives", "records")
 NOT_IN_REPORT = {"losses", "timeline"}  # a row for each step or sample, which would make the report's one file large
-PAGES = ("methods.html",)  # of each experiment
+PAGES = ("explore.html", "methods.html")  # of each experiment
 FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
 PRINT_FILES = f"{RESULTS}/{{experiment}}/figures/print/{{figure}}.{{ending}}"
 COMPARED = f"{RESULTS}/comparisons/{{before}}/{{after}}"
@@ -321,6 +322,23 @@ def tables_of_figure(figure):
     """The tables that a figure reads, and the one that it names as its origin."""
     row = FIGURES[figure]
     return expand(TABLE_FILES, table={**dict.fromkeys(row.tables), row.source: None}, allow_missing=True)
+
+
+def command_of_trials(wildcards):
+    """What a reader types to measure a trial of an experiment again, up to the path below the experiment's folder."""
+    loaded_anyway = {os.path.realpath(path) for path in ("config.yaml", Path(workflow.basedir, "config.yaml"), MORE)}
+    given = [path for path in workflow.config_settings.configfiles if os.path.realpath(path) not in loaded_anyway]
+    snakefile = os.path.relpath(workflow.main_snakefile)
+    moved = [
+        f"{name}={folder}"
+        for name, folder, usual in (("results_dir", RESULTS, "results"), ("data_dir", DATA, "data"))
+        if folder != usual
+    ]
+    command = ["snakemake", "--cores", "all", "--force"]
+    command += ["--snakefile", snakefile] if snakefile != "Snakefile" else []
+    command += ["--configfile", *map(os.path.relpath, given)] if given else []
+    command += ["--config", *moved] if moved else []
+    return f"{shlex.join([*command, '--'])} {shlex.quote(f'{RESULTS}/{wildcards.experiment}/')}"
 
 
 def records_of(wildcards):

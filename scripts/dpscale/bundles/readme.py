@@ -29,6 +29,7 @@ KINDS = {  # name of a file -> what it is
     "largest.json": "the search for the largest batch: every size that was tried",
     "search.log": "its output",
     "manifest.json": "a prepared dataset: its size, shape and checksums; the data themselves are not here",
+    "explore.html": "its cells in linked views, whose links lead to records and logs",
     "methods.html": "the methods, in words fit for a paper",
 }
 
