@@ -28,6 +28,7 @@ include: "workflow/rules/trials.smk"
 include: "workflow/rules/collectives.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/advise.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/targets.smk"
 
@@ -37,3 +38,4 @@ rule all:
     input:
         rules.tables.input,
         rules.figures.input,
+        rules.advice.input,

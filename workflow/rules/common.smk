@@ -12,7 +12,8 @@ from snakemake.exceptions import WorkflowError
 sys.path.insert(0, str(Path(workflow.basedir, "scripts")))
 
 from dpscale import calibration_file, largest, own, references, retries, slurm, snapshots
-from dpscale.code import collectives_code, digest_of, prepare_code, search_code, trial_code
+from dpscale.advice.together import READS
+from dpscale.code import collectives_code, digest_of, flops_code, prepare_code, search_code, trial_code
 from dpscale.collectives import run as collectives
 from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
@@ -66,6 +67,8 @@ LAUNCHED = [*TRIALS.values(), *(run for runs in COLLECTIVES.values() for run in 
 TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
 SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
+ADVICE_FILES = f"{RESULTS}/{{experiment}}/advice.html"
+FLOPS_FILES = f"{RESULTS}/{{experiment}}/flops.json"
 FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
 COMPARED = f"{RESULTS}/comparisons/{{before}}/{{after}}"
 
@@ -284,6 +287,17 @@ def figures_of(experiment):
     """The files of all figures that an experiment is to have; another one of it is made if it is asked for by name."""
     names = [name for name, row in FIGURES.items() if row.is_for(CONFIG.experiments[experiment])]
     return expand(FIGURE_FILES, experiment=experiment, figure=names, format=FORMATS)
+
+
+def flops_of(wildcards):
+    """The file of a model's operations, where there may be a peak to hold them against; with partial=true if it is there."""
+    wanted = CONFIG.experiments[wildcards.experiment].device == "cuda" or CONFIG.advice.peak_TFLOP_per_s
+    path = FLOPS_FILES.format(experiment=wildcards.experiment)
+    return [path] if wanted and (not CONFIG.partial or os.path.exists(path)) else []
+
+
+def workload_of(wildcards):
+    return CONFIG.experiments[wildcards.experiment].workload
 
 
 def records_of(wildcards):

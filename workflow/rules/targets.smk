@@ -8,6 +8,11 @@ rule figures:
         [figures_of(experiment) for experiment in PLANS],
 
 
+rule advice:
+    input:
+        expand(ADVICE_FILES, experiment=PLANS),
+
+
 rule collectives:
     input:
         expand(TABLE_FILES, experiment=PLANS, table="collectives"),
@@ -43,3 +48,4 @@ for _experiment in PLANS:
         input:
             expand(TABLE_FILES, experiment=_experiment, table=TABLES),
             figures_of(_experiment),
+            expand(ADVICE_FILES, experiment=_experiment),

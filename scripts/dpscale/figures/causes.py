@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
 from dpscale.figures.drawing import GREY, Tables, cell_name, colours, foot, rounded, series
+from dpscale.trust import FLAG_BESIDE_TRAINING_ABOVE_PERCENT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,6 @@ PARTS = {  # columns of the tables, from below -> their name in the legend
 }
 HATCHES = ("", "xx", "..", "//", "oo", "\\\\", "", "--", "")  # of the parts: they survive a grey print
 MS = 1000
-FLAG_BESIDE_TRAINING_ABOVE_PERCENT = 15.0
 
 
 def causes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
