@@ -46,6 +46,7 @@ DRY_RUN = [
     "snakemake --cores 2 --rerun-incomplete",
     "snakemake --cores 2 quickstart",
     "snakemake --cores 2 tables",
+    "snakemake --cores 2 advice",
     "snakemake --cores 2 results/quickstart/figures/speedup.svg",
     "snakemake --cores 2 figures --config partial=true",
     "snakemake --cores 2 --forcerun trial",

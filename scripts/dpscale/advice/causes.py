@@ -90,7 +90,7 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
         estimate=largest.takes.times(100 / step_ms),
         unit="% of a step",
         follows_from=[Evidence("causes.csv", ("step_s", "compute_s", *_columns(found)), (name,))],
-        warnings="; ".join(_cautions(row, name)),
+        warnings=tuple(_cautions(row, name)),
     )
     if doubt := _doubt(row, found, largest):
         return replace(

@@ -66,13 +66,9 @@ def is_control(cell: Cell) -> bool:
     return not STRATEGIES[cell.summary.base].exchanges_gradients and cell.summary.strategy != PLACEBO
 
 
-def warnings_of(found: Sequence[Cell]) -> str:
-    """What to know before trusting these cells, each warning with the cells that it is of."""
-    by_warning: dict[str, list[str]] = {}
-    for cell in found:
-        if warning := text(cell.summary.warnings):
-            by_warning.setdefault(warning, []).append(cell.name)
-    return "; ".join(f"{', '.join(names)}: {warning}" for warning, names in by_warning.items())
+def warnings_of(found: Sequence[Cell]) -> tuple[str, ...]:
+    """What to know before trusting these cells."""
+    return tuple(f"{cell.name}: {warning}" for cell in found if (warning := text(cell.summary.warnings)))
 
 
 def base_of(cell: Cell, found: Sequence[Cell]) -> Cell | None:

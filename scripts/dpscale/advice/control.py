@@ -40,7 +40,7 @@ def by_control(found: Sequence[Cell], comparisons: pd.DataFrame, explained: Coll
 
 
 def _of_cell(cell: Cell, control: Cell, comparisons: pd.DataFrame) -> Sentence:
-    ratio = _ratio(control, cell, comparisons)
+    ratio, compared = _ratio(control, cell, comparisons)
     efficiency = control.estimate("scaling_efficiency", "speedup_spread")
     said = Sentence(
         about="cause",
@@ -50,11 +50,11 @@ def _of_cell(cell: Cell, control: Cell, comparisons: pd.DataFrame) -> Sentence:
         next_steps=(EXPLAIN,),
         follows_from=[
             Evidence("summary.csv", ("scaling_efficiency", "speedup_spread"), (control.name,)),
-            Evidence("comparisons.csv", ("throughput_ratio", "spread"), (control.name, cell.name)),
+            Evidence("comparisons.csv", ("other", "throughput_ratio", "spread"), (compared,)),
         ],
         warnings=warnings_of([cell, control]),
     )
-    if efficiency is None or ratio is None:
+    if efficiency is None:
         return replace(
             said,
             verdict=f"{said.verdict}: its control {control.name} has no base, one device with all else equal.",
@@ -96,13 +96,13 @@ def _of_cell(cell: Cell, control: Cell, comparisons: pd.DataFrame) -> Sentence:
     )
 
 
-def _ratio(control: Cell, cell: Cell, comparisons: pd.DataFrame) -> Estimate | None:
-    """Throughput of the control over that of the cell, of the row that compares the two, whichever is first in it."""
+def _ratio(control: Cell, cell: Cell, comparisons: pd.DataFrame) -> tuple[Estimate, str]:
+    """Throughput of the control over that of the cell, and whose row compares the two."""
     place = comparisons[(comparisons[CELL_KEY[1:]] == cell.summary[CELL_KEY[1:]]).all(axis=1)]
     for row in place.itertuples():
         ratio = Estimate(row.throughput_ratio, row.throughput_ratio_low, row.throughput_ratio_high, row.spread)
         if (row.strategy, row.other) == (control.summary.strategy, cell.summary.strategy):
-            return ratio
+            return ratio, control.name
         if (row.strategy, row.other) == (cell.summary.strategy, control.summary.strategy):
-            return Estimate(1 / ratio.value, 1 / ratio.high, 1 / ratio.low, ratio.spread)
-    return None
+            return Estimate(1 / ratio.value, 1 / ratio.high, 1 / ratio.low, ratio.spread), cell.name
+    raise AssertionError(f"{cell.name} and {control.name} were measured in one place, and are not compared")

@@ -36,8 +36,8 @@ def fastest(found: Sequence[Cell]) -> Sentence:
     best = ranking.best.cell
     if said.support == SHOWN:
         said = replace(said, next_steps=(_next_step(best, found),))
-    cautions = [said.warnings, _learns_less(best, found), _other_precision(best, found)]
-    return replace(said, warnings="; ".join(filter(None, cautions)))
+    cautions = filter(None, [_learns_less(best, found), _other_precision(best, found)])
+    return replace(said, warnings=(*said.warnings, *cautions))
 
 
 def _next_step(best: Cell, found: Sequence[Cell]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
@@ -37,9 +38,9 @@ def page(experiment: str, sentences: Sequence[Sentence]) -> str:
 <body>
 <main>
 <h1>What to do: {name}</h1>
+<p class="support">A cell is strategy/launcher/topology, a topology nodes x devices per node. What intervals do not support is
+withheld, with what is missing. The same, with numbers, is in tables/advice.csv.</p>
 {body}
-<p class="support">A cell is strategy/launcher/topology, a topology nodes x devices per node. The same, with numbers, is in
-tables/advice.csv.</p>
 </main>
 </body>
 </html>
@@ -59,13 +60,18 @@ def _answer(said: Sentence) -> str:
         "why": said.why,
         "next": " ".join(said.next_steps),
         "missing": said.missing,
-        "warning": said.warnings,
+        "warning": "; ".join(said.warnings),
     }
-    lines = "\n".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in rows.items() if text)
+    lines = "\n".join(f"<dt>{name}</dt><dd>{_html(text)}</dd>" for name, text in rows.items() if text)
     evidence = "<br>".join(escape(str(row)) for row in said.follows_from)
     return f"""<div class="{said.support.replace(" ", "-")}">
-<p class="verdict">{escape(said.verdict)}</p>
+<p class="verdict">{_html(said.verdict)}</p>
 <p class="support">{MARKS[said.support]} {said.support}</p>
 {f"<dl>{lines}</dl>" if lines else ""}
 {f"<details><summary>follows from</summary><p>{evidence}</p></details>" if evidence else ""}
 </div>"""
+
+
+def _html(text: str) -> str:
+    """Commands stand between backticks."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))

@@ -75,8 +75,11 @@ def _record(judged: pd.DataFrame, hits: int) -> str:
     if judged.empty:
         return "None of its predictions was measured, so here it is untested."
     errors = judged.error_percent
+    if len(judged) == 1:
+        held = "held" if hits else "did not hold"
+        return f"The one of its predictions that was measured {held}: an error of {number(errors.iloc[0], 1)} %."
     return (
-        f"Of {counted(len(judged), 'prediction')} that {'was' if len(judged) == 1 else 'were'} measured {hits} held: errors from "
+        f"Of its {len(judged)} predictions that were measured {hits} held: errors from "
         f"{number(errors.min(), 1)} to {number(errors.max(), 1)} %."
     )
 

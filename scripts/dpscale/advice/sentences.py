@@ -36,7 +36,7 @@ class Sentence:
     estimate: Estimate | None = None
     unit: str = ""
     follows_from: Sequence[Evidence] = ()
-    warnings: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 QUESTIONS = {

@@ -68,14 +68,14 @@ def in_short(answers: Sequence[Sentence]) -> Sentence:
     used = [speed, devices, *reversed(limit)]
     return Sentence(
         about="in_short",
-        support=speed.support if speed.support == devices.support else PARTLY,
+        support=used[0].support if len({said.support for said in used}) == 1 else PARTLY,
         verdict=_joined([speed.verdict, devices.verdict], " "),
         why=_joined([said.verdict for said in reversed(limit)], " "),
         next_steps=tuple(dict.fromkeys(step for said in used for step in said.next_steps)),
         missing=_joined([said.missing for said in used], "; "),
         cell=speed.cell,
         follows_from=list(dict.fromkeys(row for said in used for row in said.follows_from)),
-        warnings=_joined([said.warnings for said in used], "; "),
+        warnings=tuple(dict.fromkeys(warning for said in used for warning in said.warnings)),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from dpscale.statistics import Estimate
@@ -10,7 +9,7 @@ from dpscale.statistics import Estimate
 
 def decimals(value: float) -> int:
     """So many that three digits are shown."""
-    return max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    return max(0, 2 - int(f"{value:.2e}".partition("e")[2])) if value else 0
 
 
 def number(value: float, places: int | None = None) -> str:

@@ -29,7 +29,7 @@ def make_table(experiment: str, sentences: Sequence[Sentence]) -> pd.DataFrame:
                 "cell": said.cell,
                 **({} if said.estimate is None else _numbers(said)),
                 "follows_from": "; ".join(map(str, said.follows_from)),
-                "warnings": said.warnings,
+                "warnings": "; ".join(said.warnings),
             }
             for said in sentences
         ],
