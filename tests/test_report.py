@@ -97,3 +97,10 @@ def test_each_figure_can_be_looked_at(page: Any, figure: str) -> None:
     size = image.evaluate("image => [image.naturalWidth, image.naturalHeight, image.clientWidth, image.clientHeight]")
     assert min(size) > 200, f"{figure} is shown {size}"
     assert page.complaints == []
+
+
+def test_the_advice_can_be_read_in_it(page: Any) -> None:
+    page.get_by_text("Results", exact=True).first.click()
+    page.locator("tr", has=page.get_by_text("advice", exact=True)).locator("a[iconname=eye]").click()
+    page.frame_locator("iframe").get_by_role("heading", name="What to do: small").wait_for()
+    assert page.complaints == []

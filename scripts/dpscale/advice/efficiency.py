@@ -87,7 +87,7 @@ def efficiency(found: Sequence[Cell], least_efficiency: float) -> Sentence:
             estimate=Estimate(cells.most, cells.most, cells.most, ""),
         )
     if cells.undecided:
-        return replace(said, why=f"The most so far: {cells.of(best)}. {said.why}")
+        return replace(said, verdict=f"{unknown}. So far, at most, {cells.of(best)}.")
     return replace(
         said,
         verdict=f"No measured number of devices above one has a scaling efficiency of {wanted}: at most, {cells.of(best)}.",
