@@ -28,6 +28,7 @@ include: "workflow/rules/predictions.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/print.smk"
 include: "workflow/rules/explore.smk"
+include: "workflow/rules/advise.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/targets.smk"
 

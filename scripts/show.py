@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 
 import pandas as pd
 from tabulate import tabulate
@@ -14,6 +16,7 @@ from dpscale.errors import entry_point
 from dpscale.tables import read_table
 from dpscale.tables.cells import name_of
 
+WIDTH = 120  # of text
 COLUMNS = {
     "strategy": "strategy",
     "launcher": "launcher",
@@ -38,6 +41,17 @@ def with_range(cell: pd.Series, column: str) -> str:
     return f"{cell[column]:.{digits}f}" + (f" [{low:.{digits}f}, {high:.{digits}f}]" if low < high else "")
 
 
+def advice(path: Path) -> Iterator[str]:
+    """What the experiment's advice comes to, where there is any."""
+    if not path.exists():
+        return
+    table = read_table(path.parent, "advice")
+    short = table[table.about == "in_short"].iloc[0]
+    for name, column in {"advice": "verdict", "why": "why", "next": "next_step"}.items():
+        if pd.notna(short[column]):
+            yield "\n" * (name == "advice") + fill(f"{name + ':':8} {short[column]}", WIDTH, subsequent_indent=" " * 9)
+
+
 @entry_point
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -57,6 +71,8 @@ def main() -> int:
             print(f"{', '.join(map(name_of, cells.itertuples()))}: {warning}")
         for cell in summary[summary.noise_floor_percent.notna()].itertuples():
             print(f"noise floor, from {name_of(cell)}: {cell.noise_floor_percent:.1f} %")
+        for line in advice(path.with_name("advice.csv")):
+            print(line)
         print(f"\nfigures: {path.parents[1] / 'figures'}\ntables:  {path.parent}")
     if args.report:
         print(f"report:  {args.report}")

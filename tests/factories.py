@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpscale.ledger import Entry, Interval
 from dpscale.record import SAMPLE_COLUMNS, STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
 from dpscale.stamps import CONTROLS, PLAIN, Block, Explained, Stamps, Use
 from dpscale.tables.schema import Measured
@@ -376,6 +377,34 @@ def explained_record(
     trial = trial or a_trial(explain=True)
     explained = an_explained(ranks=trial.world_size, rounds=6, **controls)
     return measured(trial, explained=explained, **({"ranks": ranks} if ranks else {}))
+
+
+def an_entry(**changes: Any) -> Entry:
+    """A line of the ledger: ddp by spawn on 1x4, calibrated on two devices, an epoch in 2 s."""
+    values: dict[str, Any] = {
+        "predicted_at": "2026-11-30T10:00:00+00:00",
+        "code": "0123456789abcdef",
+        "inputs": {"quickstart/trials/ddp/spawn/1x1/r0/record.json": "ab" * 32},
+        "strategy": "ddp",
+        "same": ["ddp"],
+        "base": "ddp",
+        "launcher": "spawn",
+        "nodes": 1,
+        "devices_per_node": 4,
+        "setting": {"samples": 1000, "batch": 32},
+        "calibrated_up_to": 2,
+        "measured_before": False,
+        "epoch_time_s": 2.0,
+        "intervals": {"80": Interval(low=1.8, high=2.3), "95": Interval(low=1.6, high=2.5)},
+        "scaling_efficiency": 0.8,
+        "steps": 2.0,
+        "parts": {"compute_s": 0.6, "contention_s": 0.1, "compression_s": 0.0, "stretch_s": 0.0}
+        | {"exposed_communication_s": 0.2, "straggler_s": 0.05},
+        "epoch_fixed_s": 0.1,
+        "limited_by": "exposed_communication",
+        "baselines": {"ideal": 1.5},
+    }
+    return Entry(**{**values, **changes})
 
 
 def idx_bytes(array: np.ndarray, kind: int = 0x08) -> bytes:

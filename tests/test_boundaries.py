@@ -130,6 +130,7 @@ WITHOUT_TORCH = [
     "measured_parts",
     "methods",
     "bundles",
+    "advice",
 ]
 READ_BY_SNAKEMAKE = [f"dpscale.{name}" for name in WITHOUT_TORCH] + sorted(
     name
@@ -239,6 +240,7 @@ def test_only_ranks_open_the_file_of_an_emulated_network():
             {"config", "plan", "trial", "record", "metrics", "tables", "figures", "strategies", "workloads"},
         ),
         ("forecasts", {"metrics", "tables", "figures", "world"}),
+        ("advice", {"plan", "figures", "measure", "training", "world"}),
         ("measured_parts", {"tables", "figures", "plan", "config", "strategies"}),
         ("methods", {"figures", "plan", "measure", "training", "world"}),
         ("bundles", {"plan", "strategies", "measure", "training", "world"}),
@@ -327,6 +329,7 @@ ROWS = {  # as rules give them; for the other scripts tables are names and shape
     "train": ("dpscale.strategies.ddp", "dpscale.workloads.models.convnet"),
     "fetch": ("dpscale.workloads.datasets.digits",),
     "prepare": ("dpscale.workloads.datasets.digits",),
+    "count_flops": ("dpscale.workloads.models.convnet",),
 }
 
 
@@ -380,6 +383,8 @@ RULES = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").
         "compare",
         "predict",
         "collect_predictions",
+        "count_flops",
+        "advise",
     ],
 )
 def test_every_rule_that_makes_something_carries_the_digest_of_its_code(rule):

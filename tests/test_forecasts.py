@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from factories import a_config, a_step, a_trial, changed, explained_record, measured
+from factories import a_config, a_step, a_trial, an_entry, changed, explained_record, measured
 
 from dpscale import ledger
 from dpscale.collectives.planning import plan_collectives
@@ -15,7 +15,6 @@ from dpscale.config import FigureConfig, load_config
 from dpscale.errors import ConfigError, UserError
 from dpscale.figures import render
 from dpscale.forecasts import plan_forecasts
-from dpscale.ledger import Entry, Interval
 from dpscale.measured_parts import exchanges_of, measurements_of
 from dpscale.plan import plan_trials
 from dpscale.tables import read_table
@@ -204,33 +203,6 @@ def test_a_sweep_adds_batches_of_one_device():
 
 
 # The ledger
-
-
-def an_entry(**changes) -> Entry:
-    values = {
-        "predicted_at": "2026-11-30T10:00:00+00:00",
-        "code": "0123456789abcdef",
-        "inputs": {"quickstart/trials/ddp/spawn/1x1/r0/record.json": "ab" * 32},
-        "strategy": "ddp",
-        "same": ["ddp"],
-        "base": "ddp",
-        "launcher": "spawn",
-        "nodes": 1,
-        "devices_per_node": 4,
-        "setting": {"samples": 1000, "batch": 32},
-        "calibrated_up_to": 2,
-        "measured_before": False,
-        "epoch_time_s": 2.0,
-        "intervals": {"80": Interval(low=1.8, high=2.3), "95": Interval(low=1.6, high=2.5)},
-        "scaling_efficiency": 0.8,
-        "steps": 2.0,
-        "parts": {"compute_s": 0.6, "contention_s": 0.1, "compression_s": 0.0, "stretch_s": 0.0}
-        | {"exposed_communication_s": 0.2, "straggler_s": 0.05},
-        "epoch_fixed_s": 0.1,
-        "limited_by": "exposed_communication",
-        "baselines": {"ideal": 1.5},
-    }
-    return Entry(**{**values, **changes})
 
 
 def test_the_same_prediction_is_written_once_with_its_first_date(tmp_path):

@@ -484,6 +484,7 @@ def test_a_search_comes_before_the_trials_of_its_cell_and_its_batch_is_the_one_t
         "trial",
         "collect",
         "collect_predictions",
+        "advise",
         "tables",
     }
 

@@ -36,7 +36,7 @@ CELLS = {
     "data_parallel/spawn/1x2",
 }
 ALL = {f"{cell}/r{repeat}" for cell in CELLS for repeat in (0, 1)}
-COLLECT = {"collect", "collect_collectives", "collect_predictions"}
+COLLECT = {"collect", "collect_collectives", "collect_predictions", "advise"}
 FIGURES = {"comparison", "speedup", "efficiency", "epoch_time", "differences", "loss", "evaluation", "startup"}
 FIGURES |= {"utilization", "utilization_per_device", "utilization_over_time"}
 PRINT_RULES = {f"plot_{name}_for_print" for name in FIGURES}
@@ -83,6 +83,7 @@ def test_a_run_makes_every_table_and_every_figure_in_every_format(whole: Checkou
     tables = {path.stem for path in whole.results("small/tables").iterdir()}
     figures = {path.name for path in whole.results("small/figures").iterdir()}
     assert tables >= TABLES
+    assert "What to do: small" in whole.results("small/advice.html").read_text()
     assert figures >= {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png", "pdf")}
     assert whole.results("small/explore.html").exists()
     assert not list(whole.root.rglob("*.partial"))
@@ -255,7 +256,20 @@ def test_more_repeats_of_a_cell_run_alone_and_stay_in_the_tables(checkout: Check
     }
     assert "trial" not in checkout.dry_run().jobs
     more.unlink()
-    assert checkout.dry_run("tables").jobs == {"tables": 1, "collect": 1, "collect_predictions": 1}
+    assert checkout.dry_run("tables").jobs == dict.fromkeys(("tables", "collect", "collect_predictions", "advise"), 1)
+
+
+def test_a_price_makes_the_advice_again_and_nothing_else(checkout: Checkout) -> None:
+    checkout.configure(changed(checkout.config, "advice.price_per_device_hour", 2.5))
+    assert checkout.dry_run().jobs == {"all": 1, "advise": 1}
+
+
+def test_a_peak_has_the_models_operations_counted_and_advice_says_its_share(checkout: Checkout) -> None:
+    checkout.configure(changed(checkout.config, "advice.peak_TFLOP_per_s", {"fp32": 1000.0}))
+    assert checkout.run().jobs == {"all": 1, "advise": 1, "count_flops": 1}
+    row = checkout.table("advice").set_index("about").loc["peak"]
+    assert 0 < row.value < 100
+    assert "of its devices' peak, 1,000 TFLOP/s each in fp32" in row.verdict
 
 
 def test_a_placebo_runs_alone(checkout: Checkout) -> None:

@@ -48,6 +48,7 @@ DRY_RUN = [
     "snakemake --cores 2 tables",
     "snakemake --cores 2 pages",
     "snakemake --cores 2 print_figures",
+    "snakemake --cores 2 advice",
     "snakemake --cores 2 results/quickstart/figures/speedup.svg",
     "snakemake --cores 2 results/quickstart/explore.html",
     "snakemake --cores 2 figures --config partial=true",

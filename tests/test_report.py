@@ -143,6 +143,13 @@ def test_a_trials_command_in_the_explorer_measures_that_trial_alone(browser: Any
     assert checkout.snakemake("-n", *arguments).measured == {f"{name}/r1"}
 
 
+def test_the_advice_can_be_read_in_it(page: Any) -> None:
+    look_at(page, "small")
+    page.locator("tr", has=page.get_by_text("advice", exact=True)).locator("a[iconname=eye]").click()
+    page.frame_locator("iframe").get_by_role("heading", name="What to do: small").wait_for()
+    assert page.complaints == []
+
+
 # --- captions ------------------------------------------------------------------------------------------------------
 
 

@@ -207,6 +207,11 @@ def collectives_code(launcher: str) -> str:
     return digest_of(("launch_collectives.py", f"{launcher}.py", "time_collectives.py", "tag.py"))
 
 
+def flops_code(model: str) -> str:
+    """Digest of the code that counts a model's operations."""
+    return digest_of(("count_flops.py",), *_code_of("dpscale.workloads.models", model))
+
+
 def prepare_code(dataset: str) -> str:
     """Digest of the code that prepares one dataset."""
     return digest_of(("prepare.py",), *_code_of("dpscale.workloads.datasets", dataset))

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from dpscale.advice.settings import AdviceConfig
 from dpscale.cluster import ClusterConfig
 from dpscale.collectives.settings import CollectivesConfig
 from dpscale.errors import ConfigError, shown
@@ -38,6 +39,8 @@ PRINT_WIDTHS = ("one_column", "two_columns")
 # Rules of the workflow, and a folder of the results: an experiment of that name could not be told from them. So are
 # plot_<figure>.
 RESERVED_NAMES = {
+    "advice",
+    "advise",
     "all",
     "bench",
     "collect",
@@ -47,6 +50,7 @@ RESERVED_NAMES = {
     "compare",
     "comparisons",
     "explore",
+    "count_flops",
     "fetch_dataset",
     "figures",
     "largest_batch",
@@ -315,6 +319,7 @@ class Config(Strict):
     datasets: dict[str, DatasetConfig] = Field(default_factory=dict, description="dataset -> where its files lie")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     figures: FigureConfig = Field(default_factory=FigureConfig)
+    advice: AdviceConfig = Field(default_factory=AdviceConfig)
     experiments: dict[Name, ExperimentConfig] = Field(min_length=1, description="name -> experiment")
     more_repeats: dict[Name, dict[str, Annotated[Count, Field(le=MOST_REPEATS)]]] = Field(
         default_factory=dict,

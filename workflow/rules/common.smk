@@ -9,7 +9,8 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from dpscale import calibration_file, largest, own, references, retries, slurm, snapshots
-from dpscale.code import collectives_code, digest_of, prepare_code, search_code, trial_code
+from dpscale.advice.together import READS
+from dpscale.code import collectives_code, digest_of, flops_code, prepare_code, search_code, trial_code
 from dpscale.collectives import run as collectives
 from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
@@ -65,7 +66,8 @@ SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
 METHODS_TABLES = ("summary", "timings", "comparisons", "causes", "monitor", "collectives", "records")
 NOT_IN_REPORT = {"losses", "timeline"}  # a row for each step or sample, which would make the report's one file large
-PAGES = ("explore.html", "methods.html")  # of each experiment
+PAGES = ("advice.html", "explore.html", "methods.html")  # of each experiment
+FLOPS_FILES = f"{RESULTS}/{{experiment}}/flops.json"
 FIGURE_FILES = f"{RESULTS}/{{experiment}}/figures/{{figure}}.{{format}}"
 PRINT_FILES = f"{RESULTS}/{{experiment}}/figures/print/{{figure}}.{{ending}}"
 COMPARED = f"{RESULTS}/comparisons/{{before}}/{{after}}"
@@ -339,6 +341,17 @@ def command_of_trials(wildcards):
     command += ["--configfile", *map(os.path.relpath, given)] if given else []
     command += ["--config", *moved] if moved else []
     return f"{shlex.join([*command, '--'])} {shlex.quote(f'{RESULTS}/{wildcards.experiment}/')}"
+
+
+def flops_of(wildcards):
+    """The file of a model's operations, where there may be a peak to hold them against; with partial=true if it is there."""
+    wanted = CONFIG.experiments[wildcards.experiment].device == "cuda" or CONFIG.advice.peak_TFLOP_per_s
+    path = FLOPS_FILES.format(experiment=wildcards.experiment)
+    return [path] if wanted and (not CONFIG.partial or os.path.exists(path)) else []
+
+
+def workload_of(wildcards):
+    return CONFIG.experiments[wildcards.experiment].workload
 
 
 def records_of(wildcards):

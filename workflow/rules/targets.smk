@@ -15,6 +15,11 @@ rule pages:
         [pages_of(experiment) for experiment in PLANS],
 
 
+rule advice:
+    input:
+        expand(f"{RESULTS}/{{experiment}}/advice.html", experiment=PLANS),
+
+
 rule collectives:
     input:
         expand(TABLE_FILES, experiment=PLANS, table="collectives"),

@@ -29,6 +29,8 @@ KINDS = {  # name of a file -> what it is
     "largest.json": "the search for the largest batch: every size that was tried",
     "search.log": "its output",
     "manifest.json": "a prepared dataset: its size, shape and checksums; the data themselves are not here",
+    "advice.html": "what to do: a verdict, why, and what next",
+    "flops.json": "operations of a sample's training",
     "explore.html": "its cells in linked views, whose links lead to records and logs",
     "methods.html": "the methods, in words fit for a paper",
 }

@@ -18,6 +18,7 @@ from dpscale.figures.drawing import (
     series,
     smaller,
 )
+from dpscale.trust import FLAG_BESIDE_TRAINING_ABOVE_PERCENT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +38,6 @@ PARTS = {  # columns of the tables, from below -> their name in the legend
 }
 HATCHES = ("", "xx", "..", "//", "oo", "\\\\", "", "--", "")  # of the parts: they survive a grey print
 MS = 1000
-FLAG_BESIDE_TRAINING_ABOVE_PERCENT = 15.0
 
 
 def causes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:

@@ -89,6 +89,7 @@ TIMINGS = {
     "training_time_s": "time of the timed epochs or steps, in s",
     "outlier": "whether the epoch time lies beyond Tukey's fences of its cell's repeats; it is kept",
     "host": "host name of rank 0's machine",
+    "device_model": "model of the GPUs; empty on a CPU",
     "started_at": "UTC time of the launch",
     "ended_at": "UTC time of its end",
     "warnings": "what to know before trusting this row",
@@ -383,6 +384,24 @@ PREDICTION = {
     "limited_by": "the part that takes most beyond compute; compute, where that takes more than all others",
     "code": "digest of the predicting code",
 }
+ADVICE = {
+    "experiment": IDENTITY["experiment"],
+    "about": "what the sentence is about; in_short is what the others come to",
+    "question": "the question that it answers",
+    "support": "shown: intervals and tests say so; partly shown: what is open is in missing; withheld: they don't, or there are none",
+    "verdict": "the answer",
+    "why": "what it rests on",
+    "next_step": "what to do next",
+    "missing": "the measurement or setting that would decide what is open",
+    "cell": "strategy/launcher/topology that it is about",
+    "value": "the number in the answer",
+    "value_low": "lower end of value",
+    "value_high": "upper end of value",
+    "spread": "what low and high are: an interval, or with too few launches the range",
+    "unit": "of value",
+    "follows_from": "files of the experiment, their columns, and the cells whose rows it follows from",
+    "warnings": "what to know before trusting it",
+}
 TABLES = {
     "timings": TIMINGS,
     "summary": SUMMARY,
@@ -398,8 +417,9 @@ TABLES = {
     "collectives": COLLECTIVES,
     "published": PUBLISHED,
     "prediction": PREDICTION,
+    "advice": ADVICE,
 }
-MADE_APART = {"collectives", "prediction"}  # not from the records of trials
+MADE_APART = {"collectives", "prediction", "advice"}  # not from the records of trials
 WHOLE_NUMBERS = {"batch_size_per_device", "global_batch_size", "rank", "samples", "other_processes", "rounds"}
 WHOLE_NUMBERS |= {"launches", "launches_inside", "repeats_needed"}
 TEXTS = {"experiment", "strategy", "base", "launcher", "device", "precision", "scaling", "status", "reason"}
@@ -413,6 +433,7 @@ TEXTS |= {"reference_set", "whose", "source", "system", "device_model", "model",
 TEXTS |= {"reference_cell", "measured_cell", "measured_differs_in", "note"}
 TEXTS |= {"fact", "before", "after"}
 TEXTS |= {"model", "predicted_at", "limited_by", "code"}
+TEXTS |= {"about", "question", "support", "why", "next_step", "missing", "cell", "follows_from"}
 
 
 def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:

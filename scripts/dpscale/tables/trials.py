@@ -72,6 +72,7 @@ def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> 
         "train_samples": metrics.train_samples(steps),
         "training_time_s": metrics.training_time_s(record.timed_segments),
         "host": record.environment["host"],
+        "device_model": record.environment["device_model"],
         "warnings": "; ".join(metrics.warnings(record, steps)),
     }
 

@@ -36,6 +36,7 @@ class Model:
     sample_shape: tuple[int, ...] | None = None  # the only one that it takes; None = any
     refuses: Callable[[Any, Samples], str | None] = nothing_refused  # (options, samples): what it takes instead
     build: Callable[[Any, Samples], nn.Module]
+    computes: bool = True  # False: its time is not that of the arithmetic that it does
     loss: Callable[..., torch.Tensor] = cross_entropy
 
     def refusal(self, options: Any, samples: Samples) -> str | None:

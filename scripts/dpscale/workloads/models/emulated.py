@@ -44,4 +44,5 @@ ROW = Model(
     takes="images",
     options=Options,
     build=_build,
+    computes=False,
 )

@@ -1,0 +1,1 @@
+"""Tables -> what to do: sentences that each follow from named rows, or are withheld with what is missing."""

@@ -1,0 +1,132 @@
+"""On how many devices at most a scaling efficiency is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpscale.advice.cells import INTERVAL, Cell, warnings_of
+from dpscale.advice.least import MAKE_MORE
+from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
+from dpscale.advice.words import amount, listed, number
+from dpscale.statistics import Estimate
+
+COLUMNS = ("scaling_efficiency", "scaling_efficiency_low", "scaling_efficiency_high", "speedup_spread")
+ADD_A_BASE = "Add 1x1 to the topologies, and single to the strategies."
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Cells on several devices, by what their intervals say."""
+
+    shares: dict[str, Estimate]  # cell -> its scaling efficiency, where it has a base
+    keep: list[Cell]  # on the most devices on which any does
+    lack: list[Cell]  # on more
+    undecided: list[Cell]  # on more
+
+    @property
+    def most(self) -> int:
+        """Devices on which it is shown to be kept."""
+        return self.keep[0].devices if self.keep else 1
+
+    def best(self, cells: Sequence[Cell]) -> Cell:
+        return max(cells, key=lambda cell: self.shares[cell.name].value)
+
+    def of(self, cell: Cell) -> str:
+        return f"{cell.name} has {amount(self.shares[cell.name].times(100), '%')}"
+
+
+def _sorted(several: Sequence[Cell], least_efficiency: float) -> _Cells:
+    shares = {cell.name: share for cell in several if (share := cell.estimate(COLUMNS[0], COLUMNS[3])) is not None}
+    trusted = [cell for cell in several if cell.name in shares and shares[cell.name].spread == INTERVAL]
+    keep = [cell for cell in trusted if shares[cell.name].low >= least_efficiency]
+    lack = [cell for cell in trusted if shares[cell.name].high < least_efficiency]
+    most = max((cell.devices for cell in keep), default=1)
+    return _Cells(
+        shares,
+        keep=[cell for cell in keep if cell.devices == most],
+        lack=[cell for cell in lack if cell.devices > most],
+        undecided=[cell for cell in several if cell not in keep and cell not in lack and cell.devices > most],
+    )
+
+
+def efficiency(found: Sequence[Cell], least_efficiency: float) -> Sentence:
+    """The most devices at a scaling efficiency of at least so much. Of cells that train one model."""
+    wanted = f"{number(100 * least_efficiency, 0)} %"
+    several = [cell for cell in found if cell.devices > 1]
+    unknown = f"Up to how many devices scaling efficiency stays at {wanted} or more can't be said"
+    said = Sentence(about="efficiency", support=WITHHELD, verdict=f"{unknown}.", unit="devices")
+    if not several:
+        return replace(
+            said,
+            verdict=f"{unknown}: only one device was measured.",
+            missing="cells on more than one device",
+            next_steps=("Add topologies such as 1x2.",),
+        )
+    said = replace(said, follows_from=[Evidence("summary.csv", COLUMNS, tuple(cell.name for cell in several))])
+    cells = _sorted(several, least_efficiency)
+    if not cells.shares:
+        return replace(
+            said,
+            verdict=f"{unknown}: nothing was measured on one device with all else equal.",
+            missing="a base: single, or the same strategy on one device",
+            next_steps=(ADD_A_BASE,),
+        )
+    best = cells.best(cells.keep or [cell for cell in several if cell.name in cells.shares])
+    said = replace(said, cell=best.name, warnings=warnings_of([best]))
+    if cells.undecided:
+        said = _with_what_is_open(said, cells, wanted)
+    else:
+        said = replace(said, support=SHOWN, why=_above(cells), next_steps=_next_steps(cells))
+    if cells.keep:
+        return replace(
+            said,
+            support=PARTLY if cells.undecided else SHOWN,
+            verdict=f"{'At least up' if cells.undecided else 'Up'} to {cells.most} devices scaling efficiency stays at "
+            f"{wanted} or more: {cells.of(best)}.",
+            estimate=Estimate(cells.most, cells.most, cells.most, ""),
+        )
+    if cells.undecided:
+        return replace(said, verdict=f"{unknown}. So far, at most, {cells.of(best)}.")
+    return replace(
+        said,
+        verdict=f"No measured number of devices above one has a scaling efficiency of {wanted}: at most, {cells.of(best)}.",
+        estimate=Estimate(1, 1, 1, ""),
+        why="",
+        next_steps=("Train on one device, several trainings beside each other; or change what limits it, below.",),
+    )
+
+
+def _above(cells: _Cells) -> str:
+    if not cells.lack:
+        return "No larger number was measured."
+    return f"On more devices at most {cells.of(cells.best(cells.lack))}."
+
+
+def _next_steps(cells: _Cells) -> tuple[str, ...]:
+    return () if cells.lack else ("More devices may do so, too: add larger topologies, or have them predicted.",)
+
+
+def _with_what_is_open(said: Sentence, cells: _Cells, wanted: str) -> Sentence:
+    """Why cells on more devices are undecided, and what would decide them."""
+    based = [cell for cell in cells.undecided if cell.name in cells.shares]
+    few = [cell.name for cell in based if cells.shares[cell.name].spread != INTERVAL]
+    across = [cell for cell in based if cell.name not in few]
+    baseless = [cell.name for cell in cells.undecided if cell not in based]
+    why, missing, next_steps = [], [], []
+    if few:
+        why.append(f"There is no interval for {listed(few)}: it takes 6 launches of each and of the base.")
+        missing.append(f"launches: 6 of {listed(few)} and of the base")
+    if across:
+        why.append(f"Intervals hold {wanted}: {', '.join(map(cells.of, across))}.")
+        missing.append(
+            f"launches of {listed([cell.name for cell in across])}: so many that its interval does not hold {wanted}"
+        )
+    if baseless:
+        why.append(f"There is no base for {listed(baseless)}: one device with all else equal.")
+        missing.append(f"a base of {listed(baseless)}")
+    if based:
+        next_steps.append(MAKE_MORE)
+    if baseless:
+        next_steps.append(ADD_A_BASE)
+    return replace(said, why=" ".join(why), missing="; ".join(missing), next_steps=tuple(next_steps))

@@ -1,0 +1,60 @@
+"""What an epoch costs in energy, where devices tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dpscale.advice.cells import Cell, text
+from dpscale.advice.least import Least, least, withheld
+from dpscale.advice.ranking import Candidate, rank
+from dpscale.advice.sentences import Sentence
+from dpscale.advice.words import listed
+from dpscale.tables.cells import CELL_KEY, name_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENERGY = Least(
+    about="energy",
+    does="takes the least energy",
+    did="took the least energy",
+    noun="energy",
+    unit="J",
+    file="monitor.csv",
+    columns=("energy_per_epoch_J",),
+)
+KINDS = {"gpu": "GPUs", "package": "CPU packages"}  # of the table monitor: those with counters of energy
+
+
+def energy(found: Sequence[Cell], monitor: pd.DataFrame) -> Sentence:
+    """Of cells that train one model. A kind of device counts if all of it told its energy, in every launch of every cell."""
+    counters = monitor[monitor.kind.isin(KINDS)]
+    by_cell = {name_of(rows.iloc[0]): rows for _, rows in counters.groupby(CELL_KEY, sort=False)}
+    counted = [kind for kind in KINDS if found and all(_all_tell(by_cell.get(cell.name), cell, kind) for cell in found)]
+    if not counted:
+        reasons = [reason for reason in map(text, counters.reason.unique()) if reason]
+        because = "no kind of device told its energy in every launch"
+        return withheld(
+            ENERGY,
+            f"{because} ({'; '.join(reasons)})" if reasons else because,
+            "energy counters of all GPUs (NVML) or CPU packages (RAPL)",
+            "Set monitor_interval_s, on a machine whose energy counters you may read.",
+        )
+    said = least(ENERGY, rank([Candidate(cell, _energies_J(by_cell[cell.name], counted)) for cell in found]))
+    scope = f"Counted are whole {listed([KINDS[kind] for kind in counted])} of the nodes used."
+    return replace(said, why=f"{said.why} {scope}".strip())
+
+
+def _all_tell(rows: pd.DataFrame | None, cell: Cell, kind: str) -> bool:
+    if rows is None:
+        return False
+    mine = rows[rows.kind == kind]
+    return set(mine.repeat) == set(cell.launches.repeat) and bool(mine.energy_per_epoch_J.notna().all())
+
+
+def _energies_J(rows: pd.DataFrame, kinds: Sequence[str]) -> list[float]:
+    """Of each launch, summed over devices and nodes."""
+    sums: list[float] = rows[rows.kind.isin(kinds)].groupby("repeat").energy_per_epoch_J.sum().tolist()
+    return sums

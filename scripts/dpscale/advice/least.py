@@ -1,0 +1,142 @@
+"""A ranking in words: which cell has the least of what is asked for, which may have, or why that can't be said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dpscale.advice.cells import warnings_of
+from dpscale.advice.ranking import Ranking
+from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
+from dpscale.advice.words import amount, counted, listed, number
+from dpscale.statistics import Estimate
+
+MAKE_MORE = "Run `make more`, which repeats the cells that need it."
+AT_LEAST = 6  # launches that it makes of each
+NARROWER = "Run `make MORE=1 more`, for narrower intervals."
+
+
+@dataclass(frozen=True)
+class Least:
+    """What is asked for, as the sentences say it."""
+
+    about: str
+    does: str  # `trains fastest`
+    did: str  # `trained fastest`
+    noun: str  # `time`: what an epoch takes
+    unit: str
+    file: str  # that the costs are from
+    columns: tuple[str, ...]
+    small: tuple[float, str] | None = (
+        None  # how many make one of `unit`, and what they are: for what is less than a hundredth
+    )
+
+    def shown(self, costs: Estimate) -> str:
+        if self.small is not None and costs.value < 0.01:
+            return amount(costs.times(self.small[0]), self.small[1])
+        return amount(costs, self.unit)
+
+
+def least(asked: Least, ranking: Ranking | None) -> Sentence:
+    """The answer. Where it is shown, the next step is left to who asks."""
+    if ranking is None:
+        return withheld(asked, "no cell that trains a model was measured", "launches of at least two cells")
+    name, costs = ranking.best.cell.name, asked.shown(ranking.best.estimate)
+    shared = Sentence(
+        about=asked.about,
+        support=WITHHELD,
+        verdict="",
+        cell=name,
+        estimate=ranking.best.estimate,
+        unit=asked.unit,
+        follows_from=[Evidence(asked.file, asked.columns, _names(ranking))],
+        warnings=warnings_of(ranking.contenders),
+    )
+    if not ranking.duels:
+        return replace(
+            shared,
+            verdict=f"Which cell {asked.does} can't be said: {name} is the only one; an epoch took {costs}.",
+            missing="launches of another strategy, launcher or topology",
+            next_steps=("Add strategies or topologies to the experiment.",),
+        )
+    if not ranking.open:
+        return replace(
+            shared,
+            support=SHOWN,
+            verdict=f"{name} {asked.does}: an epoch takes {costs}.",
+            why=_beyond_noise(asked, ranking),
+        )
+    undecided = replace(shared, missing=_missing(ranking), next_steps=_next_steps(ranking))
+    if not ranking.won:
+        return replace(
+            undecided,
+            verdict=f"Which cell {asked.does} can't be said. So far {name} {asked.did}: {costs} an epoch.",
+            why=" ".join(_open(asked, ranking)),
+        )
+    names = [cell.name for cell in ranking.contenders]
+    return replace(
+        undecided,
+        support=PARTLY,
+        verdict=f"{listed(names, last='or')} {asked.does}, which of them is open: in {name} an epoch takes {costs}.",
+        why=" ".join([*_open(asked, ranking), _beyond_noise(asked, ranking)]),
+    )
+
+
+def withheld(asked: Least, because: str, missing: str, *next_steps: str) -> Sentence:
+    verdict = f"Which cell {asked.does} can't be said: {because}."
+    return Sentence(about=asked.about, support=WITHHELD, verdict=verdict, missing=missing, next_steps=next_steps)
+
+
+def _names(ranking: Ranking) -> tuple[str, ...]:
+    return (ranking.best.cell.name, *(duel.other.cell.name for duel in ranking.duels))
+
+
+def _beyond_noise(asked: Least, ranking: Ranking) -> str:
+    """Which others are shown to take more, and how much more the nearest of them takes."""
+    nearest = ranking.won[0]
+    name, times = nearest.other.cell.name, amount(nearest.versus.ratio, "times")
+    if len(ranking.won) == 1:
+        return f"{name} takes {times} as much {asked.noun}, which is beyond noise."
+    others = f"{len(ranking.won)} other cells" if ranking.open else f"All {len(ranking.won)} other cells"
+    return f"{others} take more {asked.noun}, beyond noise: the nearest, {name}, {times} as much."
+
+
+def _open(asked: Least, ranking: Ranking) -> Iterator[str]:
+    """What is known of those that the best is not shown to be better than."""
+    few = [(duel, duel.versus.fewest_repeats) for duel in ranking.too_few]
+    if few:
+        fewest = min(count for _, count in few)
+        yield f"With {counted(fewest, 'launch')} a difference can't be told from chance: it takes {ranking.needed} of each."
+    if apart := [duel.other.cell.name for duel, _ in few if duel.separated]:
+        yield f"All launches of {listed(apart)} took more."
+    if among := [duel.other.cell.name for duel, _ in few if not duel.separated]:
+        yield f"Launches of {listed(among)} lie among its own."
+    for duel in ranking.open:
+        if not duel.too_few:
+            ratio = duel.versus.ratio
+            yield (
+                f"{duel.other.cell.name} may take from {_percent(ratio.low)} to {_percent(ratio.high)} {asked.noun} "
+                f"({ratio.spread})."
+            )
+
+
+def _percent(ratio: float) -> str:
+    """`3.2 % less` of 0.968."""
+    return f"{number(100 * abs(ratio - 1), 1)} % {'less' if ratio < 1 else 'more'}"
+
+
+def _missing(ranking: Ranking) -> str:
+    names = listed([cell.name for cell in ranking.contenders])
+    if ranking.too_few:
+        return f"launches: {ranking.needed} of each of {names}"
+    return f"launches of {names}: so many that their intervals part"
+
+
+def _next_steps(ranking: Ranking) -> tuple[str, ...]:
+    if ranking.too_few:
+        return (MAKE_MORE if ranking.needed <= AT_LEAST else f"Set repeats: {ranking.needed}.",)
+    fewest = min(ranking.contenders, key=lambda cell: cell.devices)
+    return (
+        f"Take {fewest.name}, of these the one with the fewest devices, unless more launches tell them apart.",
+        NARROWER,
+    )

@@ -1,0 +1,42 @@
+"""Made-up tables for advice: cells of known times, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from factories import a_trial, repeats
+
+from dpscale.advice.peak import Flops
+from dpscale.advice.sentences import Sentence
+from dpscale.advice.settings import AdviceConfig
+from dpscale.advice.together import advise
+from dpscale.ledger import Entry
+from dpscale.tables import make_tables
+from dpscale.tables.prediction import make_table as prediction_of
+from dpscale.tables.schema import Measured
+
+NOISE = (0.999, 1.01, 0.99, 1.02, 0.98, 1.001)  # of six launches, which have an interval
+
+
+def cell(strategy: str, devices: int, epoch_s: float | Sequence[float], **changes: Any) -> list[Measured]:
+    """Launches of a cell: six with little noise around a time, or one for each time. All cells share 64 samples an epoch."""
+    times_s = [epoch_s * factor for factor in NOISE] if isinstance(epoch_s, int | float) else epoch_s
+    values = {"scaling": "strong", "devices_per_node": devices, "batch_size_per_device": 32 // devices}
+    return repeats(a_trial(strategy=strategy, **values | changes), times_s)
+
+
+def tables_of(*cells: list[Measured], ledger: Sequence[Entry] = (), **others: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """All that advice reads, of one experiment; `others` are tables in place of those that the cells make."""
+    made = make_tables([item for launches in cells for item in launches])
+    return {**made, "prediction": prediction_of("quickstart", ledger, made["timings"]), **others}
+
+
+def advice(tables: dict[str, pd.DataFrame], flops: Flops | None = None, **settings: Any) -> list[Sentence]:
+    return advise(tables, AdviceConfig(**settings), flops)
+
+
+def said(about: str, *cells: list[Measured], **settings: Any) -> Sentence:
+    """The first sentence about something."""
+    return next(sentence for sentence in advice(tables_of(*cells), **settings) if sentence.about == about)
