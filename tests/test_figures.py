@@ -98,7 +98,7 @@ OF_TRIALS = [name for name, row in FIGURES.items() if "summary" in row.tables]
 def tables_of(rows: list[Measured]) -> dict[str, pd.DataFrame]:
     """As plot.py gets them: written and read again."""
     with TemporaryDirectory() as folder:
-        apart = {"collectives": make_table([]), "prediction": frame("prediction", [])}
+        apart = {"collectives": make_table([]), "prediction": frame("prediction", []), "advice": frame("advice", [])}
         for name, table in {**make_tables(rows), **apart}.items():
             table.to_csv(Path(folder, f"{name}.csv"), index=False)
         return {name: read_table(Path(folder), name) for name in TABLES}
