@@ -24,7 +24,8 @@ def records_of(figure: Path) -> list[tuple[Path, str]]:
     named = SOURCE.search(figure.read_bytes())
     if named is None:
         raise UserError(f"{figure}: names no records; make it again with this version")
-    folder = figure.resolve().parents[1] / "tables"
+    place = figure.resolve()
+    folder = place.parents[2 if place.parent.name == "print" else 1] / "tables"
     origin, digest = folder / f"{named[1].decode()}.csv", named[2].decode()
     _hold(origin, digest)
     if origin.stem != "records":

@@ -145,6 +145,14 @@ def test_a_figure_leads_to_the_records_that_it_was_made_from(kind: str, results:
     assert records_of(results / f"quickstart/figures/speedup.{kind}") == [(record, sha256_of(record))]
 
 
+def test_so_does_a_figure_for_print(results: Path):
+    printed = results / "quickstart/figures/print/speedup.one_column.pdf"
+    printed.parent.mkdir()
+    printed.write_bytes((results / "quickstart/figures/speedup.pdf").read_bytes())
+    record = results / a_single_trial().folder / RECORD
+    assert records_of(printed) == [(record, sha256_of(record))]
+
+
 def trace(figure: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPTS / "trace_figure.py"), str(figure)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
