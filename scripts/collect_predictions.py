@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpscale.errors import entry_point
 from dpscale.files import write_sealed
-from dpscale.ledger import LEDGER, read_ledger
+from dpscale.forecasting.ledger import LEDGER, read_ledger
 from dpscale.tables import read_table
 from dpscale.tables.prediction import make_table
 

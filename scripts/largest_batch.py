@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpscale import attempt, largest, launching
+from dpscale import largest
 from dpscale.code import SCRIPTS, search_code
 from dpscale.errors import UserError
-from dpscale.history import FOLDER, History, identity_of
+from dpscale.launching import attempt, launches
+from dpscale.launching.history import FOLDER, History, identity_of
 from dpscale.record import RECORD, Record
 from dpscale.trial import Trial
 from dpscale.workloads.prepared import read_manifest
@@ -148,7 +149,7 @@ def launcher(data: Path, drafts: Path, logs: Path) -> Launch:
     return launch
 
 
-def measure(probe: Trial, args: argparse.Namespace, log: launching.Log) -> str:
+def measure(probe: Trial, args: argparse.Namespace, log: launches.Log) -> str:
     """The search for one cell, left in `folder`; returns a line that says how it went.
 
     Raises:
@@ -166,7 +167,7 @@ def measure(probe: Trial, args: argparse.Namespace, log: launching.Log) -> str:
     try:
         with attempt.locked(folder) as drafts:
             history = History(folder / FOLDER, identity_of(probe, code))
-            with launching.attempted(history, log):
+            with launches.attempted(history, log):
                 launch = launcher(data, drafts, _logs_of_tries(folder, len(history.attempts)))
                 found = search(probe, read_manifest(data).counts, launch, say)
             found.write(folder)
@@ -199,8 +200,8 @@ def main() -> int:
     parser.add_argument("--end-with-parent", action="store_true", help="end when what started this is killed")
     Trial.add_arguments(parser)
     args = parser.parse_args()
-    probe, log = largest.probe_of(Trial.from_args(args)), launching.Log(args.log)
-    return launching.to_its_end(_name(probe), lambda: measure(probe, args, log), args, log)
+    probe, log = largest.probe_of(Trial.from_args(args)), launches.Log(args.log)
+    return launches.to_its_end(_name(probe), lambda: measure(probe, args, log), args, log)
 
 
 if __name__ == "__main__":

@@ -16,18 +16,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from dpscale import attempt, launching, own, slurm
+from dpscale import own
 from dpscale.code import SCRIPTS, trial_code
 from dpscale.environment import describe_machine
-from dpscale.history import FOLDER, History, identity_of
 from dpscale.largest import with_its_batch
+from dpscale.launching import attempt, launches, slurm
+from dpscale.launching.history import FOLDER, History, identity_of
 from dpscale.record import MONITOR, RECORD, STEPS, Record
 from dpscale.trial import Trial
 
 
 def environment_for(trial: Trial, drafts: Path) -> dict[str, str]:
     """The ranks' environment."""
-    environment = launching.environment_for(trial, drafts)
+    environment = launches.environment_for(trial, drafts)
     if trial.compile:  # each launch compiles anew, or the second would find what the first has left
         environment["TORCHINDUCTOR_CACHE_DIR"] = str(drafts / "inductor")
     return environment
@@ -45,7 +46,7 @@ def run_attempts(
     job: dict[str, Any] | None,
     history: History,
     drafts: Path,
-    log: launching.Log,
+    log: launches.Log,
 ) -> int:
     """Start the trial's ranks until they end well; returns the number of attempts.
 
@@ -67,13 +68,13 @@ def run_attempts(
     seen_in_container = tuple(str(path) for path in (data, drafts, stage_to, *folders) if path is not None)
 
     def run(argv: list[str]) -> int:
-        return launching.run_ranks(argv, environment_for(trial, drafts), trial.timeout_s, drafts, log)
+        return launches.run_ranks(argv, environment_for(trial, drafts), trial.timeout_s, drafts, log)
 
-    by_hand = launching.by_hand_of(args)
-    return launching.run_attempts(trial, by_hand, job, drafts, train, seen_in_container, run, log)
+    by_hand = launches.by_hand_of(args)
+    return launches.run_attempts(trial, by_hand, job, drafts, train, seen_in_container, run, log)
 
 
-def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
+def measure(trial: Trial, args: argparse.Namespace, log: launches.Log) -> str:
     """One trial, measured into `folder`; returns a line that says how it went.
 
     Raises:
@@ -82,7 +83,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
     attempt.adopt_orphans()
     trial, search = with_its_batch(trial, args.largest)
     folder = args.folder.absolute()
-    job = launching.job_of(trial)
+    job = launches.job_of(trial)
     first_node = args.node_rank in (None, 0)  # of several machines by hand, the one that commits
     # the other machines' own folder: node 0's lock and drafts may lie on the same file system
     with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
@@ -90,8 +91,8 @@ def measure(trial: Trial, args: argparse.Namespace, log: launching.Log) -> str:
         started = datetime.now(timezone.utc)
         attempts = 0
         history = History(folder / FOLDER, identity_of(trial, code, manifest_in(args.data)))
-        with launching.attempted(history, log) if first_node else nullcontext():
-            if reason := launching.missing_program(trial):
+        with launches.attempted(history, log) if first_node else nullcontext():
+            if reason := launches.missing_program(trial):
                 Record.write_unavailable(trial, reason, describe_machine("cpu"), drafts)
             else:
                 attempts = run_attempts(trial, args, job, history, drafts, log)
@@ -143,7 +144,7 @@ def rerun_command(trial: Trial, args: argparse.Namespace) -> str:
 
 def commit(draft: Record, launch: dict, drafts: Path, folder: Path) -> str:
     """Complete the draft with what only this process knows, and put all its files under their final names."""
-    environment = launching.with_code(draft.environment, "train.py")
+    environment = launches.with_code(draft.environment, "train.py")
     for name in (STEPS, MONITOR):
         (drafts / name).rename(folder / name)
     replace(draft, launch=launch, environment=environment).write(folder)
@@ -161,12 +162,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared dataset")
     parser.add_argument("--largest", type=Path, help="largest.json of the search for this trial's batch")
-    launching.add_arguments(parser)
+    launches.add_arguments(parser)
     Trial.add_arguments(parser)
     args = parser.parse_args()
     trial = Trial.from_args(args)
-    log = launching.Log(args.log)
-    return launching.to_its_end(trial.id, lambda: measure(trial, args, log), args, log)
+    log = launches.Log(args.log)
+    return launches.to_its_end(trial.id, lambda: measure(trial, args, log), args, log)
 
 
 if __name__ == "__main__":

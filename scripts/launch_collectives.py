@@ -13,22 +13,22 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from dpscale import attempt, launching
 from dpscale.code import SCRIPTS, collectives_code
 from dpscale.collectives.run import FILE, TIMES, Result, Run, write_unavailable
-from dpscale.history import FOLDER, History, identity_of
-from dpscale.placement import ByHand
+from dpscale.launching import attempt, launches
+from dpscale.launching.history import FOLDER, History, identity_of
+from dpscale.launching.placement import ByHand
 
 
-def measure(run: Run, args: argparse.Namespace, log: launching.Log) -> str:
+def measure(run: Run, args: argparse.Namespace, log: launches.Log) -> str:
     """One run, measured into `folder`; returns a line that says how it went.
 
     Raises:
         UserError: it failed; the text names the first failing rank and its error or signal.
     """
     attempt.adopt_orphans()
-    folder, job = args.folder.absolute(), launching.job_of(run)
-    by_hand = launching.by_hand_of(args)
+    folder, job = args.folder.absolute(), launches.job_of(run)
+    by_hand = launches.by_hand_of(args)
     first_node = by_hand is None or by_hand.node_rank == 0
     with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
         launch: dict[str, Any] = {
@@ -38,8 +38,8 @@ def measure(run: Run, args: argparse.Namespace, log: launching.Log) -> str:
             "slurm": job,
         }
         history = History(folder / FOLDER, identity_of(run, launch["code"]))
-        with launching.attempted(history, log) if first_node else nullcontext():
-            if reason := launching.missing_program(run):
+        with launches.attempted(history, log) if first_node else nullcontext():
+            if reason := launches.missing_program(run):
                 write_unavailable(run, reason, drafts)
             else:
                 start_ranks(run, by_hand, job, drafts, log)
@@ -53,31 +53,31 @@ def measure(run: Run, args: argparse.Namespace, log: launching.Log) -> str:
     return "ok" if draft.status == "ok" else f"{draft.status}: {draft.reason}"
 
 
-def start_ranks(run: Run, by_hand: ByHand | None, job: dict[str, Any] | None, drafts: Path, log: launching.Log) -> None:
+def start_ranks(run: Run, by_hand: ByHand | None, job: dict[str, Any] | None, drafts: Path, log: launches.Log) -> None:
     """Raises UserError: they failed."""
     command = [str(SCRIPTS / "time_collectives.py"), f"--out={drafts}", *run.to_args()]
 
     def start(argv: list[str]) -> int:
-        return launching.run_ranks(argv, launching.environment_for(run, drafts), run.timeout_s, drafts, log)
+        return launches.run_ranks(argv, launches.environment_for(run, drafts), run.timeout_s, drafts, log)
 
-    launching.run_attempts(run, by_hand, job, drafts, command, (str(drafts),), start, log)
+    launches.run_attempts(run, by_hand, job, drafts, command, (str(drafts),), start, log)
 
 
 def commit(draft: Result, launch: dict[str, Any], drafts: Path, folder: Path) -> None:
     """Complete the draft with what only this process knows, and put both files under their final names."""
-    environment = launching.with_code(draft.environment, "time_collectives.py")
+    environment = launches.with_code(draft.environment, "time_collectives.py")
     (drafts / TIMES).rename(folder / TIMES)
     replace(draft, launch=launch, environment=environment).write(folder)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    launching.add_arguments(parser)
+    launches.add_arguments(parser)
     Run.add_arguments(parser)
     args = parser.parse_args()
     run = Run.from_args(args)
-    log = launching.Log(args.log)
-    return launching.to_its_end(run.id, lambda: measure(run, args, log), args, log)
+    log = launches.Log(args.log)
+    return launches.to_its_end(run.id, lambda: measure(run, args, log), args, log)
 
 
 if __name__ == "__main__":

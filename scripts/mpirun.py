@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dpscale.tasks import become_rank
+from dpscale.launching.tasks import become_rank
 
 NAMES = {
     "RANK": "OMPI_COMM_WORLD_RANK",

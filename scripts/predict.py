@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from dpscale import own
-from dpscale.calibration_file import FILE, Calibrated, write_calibrations
 from dpscale.code import digest_of
 from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import FILE as COLLECTIVES
@@ -25,9 +24,10 @@ from dpscale.collectives.run import Result, Run, read_times
 from dpscale.config import load_config
 from dpscale.errors import UserError, entry_point
 from dpscale.files import sha256_of
-from dpscale.forecasts import Forecast, plan_forecasts
-from dpscale.ledger import LEDGER, Entry, Interval, append
-from dpscale.measured_parts import Measured, measurements_of
+from dpscale.forecasting.calibration_file import FILE, Calibrated, write_calibrations
+from dpscale.forecasting.forecasts import Forecast, plan_forecasts
+from dpscale.forecasting.ledger import LEDGER, Entry, Interval, append
+from dpscale.forecasting.measured_parts import Measured, measurements_of
 from dpscale.plan import plan_trials
 from dpscale.record import RECORD, Record, read_steps
 from dpscale.scaling_model.baselines import baseline_epoch_times_s

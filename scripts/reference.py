@@ -16,7 +16,7 @@ from typing import Any
 from dpscale.collectives.operations import OPERATIONS, Operation
 from dpscale.config import Config
 from dpscale.figures import FIGURES
-from dpscale.launchers import LAUNCHERS
+from dpscale.launching.launchers import LAUNCHERS
 from dpscale.references import REFERENCES
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import PRECISIONS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from dpscale.attempt import die_with_parent
-from dpscale.sampling import sample_until_told, sources_of
+from dpscale.launching.attempt import die_with_parent
+from dpscale.monitoring.sampling import sample_until_told, sources_of
 
 
 def main() -> None:

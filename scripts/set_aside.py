@@ -15,7 +15,7 @@ from dpscale.collectives import run
 from dpscale.disk import room_for
 from dpscale.errors import Damaged, UserError, entry_point
 from dpscale.files import SEAL, is_as_made, sealed_by
-from dpscale.ledger import LEDGER, read_ledger
+from dpscale.forecasting.ledger import LEDGER, read_ledger
 
 
 def folder_of_record(path: Path) -> PurePath:

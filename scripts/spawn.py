@@ -15,9 +15,9 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from dpscale.attempt import STOP_SIGNALS, write_exit
-from dpscale.slurm import node_rank_of_this_step
-from dpscale.tasks import main_of
+from dpscale.launching.attempt import STOP_SIGNALS, write_exit
+from dpscale.launching.slurm import node_rank_of_this_step
+from dpscale.launching.tasks import main_of
 
 
 def start_rank(local_rank: int, command: list[str], environment: dict[str, str]) -> None:

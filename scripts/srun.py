@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from dpscale.tasks import main_of
+from dpscale.launching.tasks import main_of
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from dpscale.attempt import write_failure
 from dpscale.collectives.exchanges import Exchange, exchange_of
 from dpscale.collectives.operations import ITEM_BYTES, count_of
 from dpscale.collectives.run import TIMES, Point, Result, Run, write_times, write_unavailable
@@ -18,6 +17,7 @@ from dpscale.collectives.timing import Timed, copy_GB_per_s, time_exchange
 from dpscale.emulation.link import Link
 from dpscale.emulation.network import Network
 from dpscale.environment import describe_machine
+from dpscale.launching.attempt import write_failure
 from dpscale.ranks import be_rank
 from dpscale.world import World, process_group, unmet_need
 

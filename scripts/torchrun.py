@@ -9,8 +9,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import static_tcp_rendezvous
 from torch.distributed.run import parse_args, run
 
-from dpscale.attempt import write_exit, write_failure
-from dpscale.slurm import node_rank_of_this_step
+from dpscale.launching.attempt import write_exit, write_failure
+from dpscale.launching.slurm import node_rank_of_this_step
 from dpscale.world import meeting_store
 
 

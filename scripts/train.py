@@ -13,18 +13,19 @@ from typing import Any
 
 import torch
 
-from dpscale import checks, evaluation, measure, monitor
-from dpscale.attempt import RESUMABLE, write_failure, write_stopped
+from dpscale import checks, evaluation, measure
 from dpscale.checkpoint import Checkpoints
 from dpscale.course import Course, Part, Plan
 from dpscale.environment import describe_machine, device_uuids
 from dpscale.errors import UserError
-from dpscale.explain import explain
+from dpscale.explaining.explain import explain
+from dpscale.explaining.stamps import Explained
+from dpscale.launching.attempt import RESUMABLE, write_failure, write_stopped
+from dpscale.launching.slurm import node_name
+from dpscale.monitoring import monitor
+from dpscale.monitoring.sampling import KINDS, Watch, Watched
 from dpscale.ranks import be_rank
 from dpscale.record import MONITOR, STEPS, RankFacts, Record, Segment, write_samples, write_steps
-from dpscale.sampling import KINDS, Watch, Watched
-from dpscale.slurm import node_name
-from dpscale.stamps import Explained
 from dpscale.stopping import StopRequest
 from dpscale.strategies import STRATEGIES
 from dpscale.survey import survey

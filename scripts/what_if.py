@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 from tabulate import tabulate
 
-from dpscale.calibration_file import Calibrated, read_calibrations
 from dpscale.errors import UserError, entry_point
+from dpscale.forecasting.calibration_file import Calibrated, read_calibrations
 from dpscale.scaling_model.calibration import Calibration, calibrate
 from dpscale.scaling_model.machine import Machine
 from dpscale.scaling_model.prediction import Setting

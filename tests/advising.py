@@ -12,7 +12,7 @@ from dpscale.advice.peak import Flops
 from dpscale.advice.sentences import Sentence
 from dpscale.advice.settings import AdviceConfig
 from dpscale.advice.together import advise
-from dpscale.ledger import Entry
+from dpscale.forecasting.ledger import Entry
 from dpscale.tables import make_tables
 from dpscale.tables.prediction import make_table as prediction_of
 from dpscale.tables.schema import Measured

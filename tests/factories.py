@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpscale.ledger import Entry, Interval
+from dpscale.explaining.stamps import CONTROLS, PLAIN, Block, Explained, Stamps, Use
+from dpscale.forecasting.ledger import Entry, Interval
 from dpscale.record import SAMPLE_COLUMNS, STEP_COLUMNS, Evaluation, RankFacts, Record, Segment
-from dpscale.stamps import CONTROLS, PLAIN, Block, Explained, Stamps, Use
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial
 

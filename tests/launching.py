@@ -20,8 +20,8 @@ import psutil
 import pyarrow
 from factories import NEEDED_OPTIONS
 
-from dpscale.attempt import free_port
-from dpscale.launchers import LAUNCHERS
+from dpscale.launching.attempt import free_port
+from dpscale.launching.launchers import LAUNCHERS
 from dpscale.record import MONITOR, RECORD, STEPS, Record, read_steps
 from dpscale.strategies import STRATEGIES
 from dpscale.trial import Trial

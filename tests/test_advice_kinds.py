@@ -16,7 +16,7 @@ from dpscale.advice.peak import Flops
 from dpscale.advice.peaks import PEAKS, peak_of
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Sentence
 from dpscale.advice.words import amount, listed, number
-from dpscale.ledger import Interval
+from dpscale.forecasting.ledger import Interval
 from dpscale.statistics import Estimate
 from dpscale.tables.schema import Measured, frame
 

@@ -92,16 +92,16 @@ WITHOUT_TORCH = [
     "disk",
     "files",
     "launched",
-    "launching",
+    "launching.launches",
     "trial",
     "schedule",
     "plan",
     "order",
-    "launchers",
-    "tasks",
-    "placement",
-    "slurm",
-    "attempt",
+    "launching.launchers",
+    "launching.tasks",
+    "launching.placement",
+    "launching.slurm",
+    "launching.attempt",
     "code",
     "record",
     "largest",
@@ -112,11 +112,11 @@ WITHOUT_TORCH = [
     "explorer",
     "references",
     "snapshots",
-    "monitor",
-    "sampling",
-    "nvml",
-    "hardware",
-    "usage",
+    "monitoring.monitor",
+    "monitoring.sampling",
+    "monitoring.nvml",
+    "monitoring.hardware",
+    "monitoring.usage",
     "published",
     "scaling_model",
     "environment",
@@ -124,10 +124,10 @@ WITHOUT_TORCH = [
     "collectives.settings",
     "collectives.planning",
     "collectives.run",
-    "forecasts",
-    "ledger",
-    "calibration_file",
-    "measured_parts",
+    "forecasting.forecasts",
+    "forecasting.ledger",
+    "forecasting.calibration_file",
+    "forecasting.measured_parts",
     "methods",
     "bundles",
     "advice",
@@ -148,7 +148,8 @@ def test_what_snakemake_reads_imports_no_torch(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["trial", "plan", "order", "config", "launchers", "metrics", "statistics", "usage", "code"]
+    "name",
+    ["trial", "plan", "order", "config", "launching.launchers", "metrics", "statistics", "monitoring.usage", "code"],
 )
 def test_what_is_pure_has_no_use_for_torch_pandas_or_plots_at_all(name):
     packages = ["torch", "pandas", "matplotlib", "seaborn", "pyarrow"]
@@ -161,10 +162,10 @@ CLOCKS = {"perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time"
 READS_A_CLOCK = {
     "dpscale.measure": "the only clock of a training step",
     "dpscale.emulation.clock": "lets the time pass that an emulated device or network takes",
-    "dpscale.sampling": "stamps the monitor's samples, in a process beside the ranks",
-    "dpscale.attempt": "orders the failures of several ranks",
-    "dpscale.history": "when an attempt at a trial began and ended",
-    "dpscale.launching": "stamps the lines of a launch's log",
+    "dpscale.monitoring.sampling": "stamps the monitor's samples, in a process beside the ranks",
+    "dpscale.launching.attempt": "orders the failures of several ranks",
+    "dpscale.launching.history": "when an attempt at a trial began and ended",
+    "dpscale.launching.launches": "stamps the lines of a launch's log",
     "launch": "says when the launch began and ended",
     "launch_collectives": "says when the launch began and ended",
     "predict": "says when a prediction was made",
@@ -187,7 +188,7 @@ def test_clocks_are_read_in_few_places_each_with_its_reason():
 
 def test_a_step_runs_through_no_other_clock_than_measures():
     around_a_step = reached("dpscale.training") | reached("dpscale.evaluation") | strategy_modules()
-    assert {name for name in around_a_step if reads_a_clock(name)} <= {"dpscale.measure", "dpscale.attempt"}
+    assert {name for name in around_a_step if reads_a_clock(name)} <= {"dpscale.measure", "dpscale.launching.attempt"}
 
 
 def test_no_strategy_knows_a_clock():
@@ -221,15 +222,15 @@ def test_only_ranks_open_the_file_of_an_emulated_network():
         ("metrics", {"tables", "figures", "plan", "config", "strategies"}),
         ("statistics", {"record", "metrics", "tables", "trial"}),
         ("record", {"metrics", "statistics", "tables", "figures", "strategies", "plan", "config", "measure"}),
-        ("trial", {"config", "plan", "record", "strategies", "workloads", "launchers", "world"}),
-        ("config", {"plan", "trial", "strategies", "workloads.models", "launchers", "record"}),
-        ("launchers", {"world", "strategies", "workloads", "plan", "record", "slurm"}),
+        ("trial", {"config", "plan", "record", "strategies", "workloads", "launching.launchers", "world"}),
+        ("config", {"plan", "trial", "strategies", "workloads.models", "launching.launchers", "record"}),
+        ("launching.launchers", {"world", "strategies", "workloads", "plan", "record", "launching.slurm"}),
         ("tables", {"figures", "plan", "measure", "training", "strategies"}),
         ("world", {"strategies", "workloads", "measure", "record"}),
         ("plan", {"world", "record", "measure", "training", "tables"}),
         ("checks", {"measure", "record", "metrics"}),
-        ("sampling", {"measure", "training", "world", "record", "trial"}),
-        ("largest", {"config", "plan", "strategies", "launchers", "metrics", "world"}),
+        ("monitoring.sampling", {"measure", "training", "world", "record", "trial"}),
+        ("largest", {"config", "plan", "strategies", "launching.launchers", "metrics", "world"}),
         ("survey", {"strategies", "training", "record", "metrics", "collectives"}),
         ("collectives", {"strategies", "training", "metrics", "statistics", "tables", "figures"}),
         ("references", {"tables", "figures", "record", "config", "plan", "strategies"}),
@@ -239,9 +240,9 @@ def test_only_ranks_open_the_file_of_an_emulated_network():
             "scaling_model",
             {"config", "plan", "trial", "record", "metrics", "tables", "figures", "strategies", "workloads"},
         ),
-        ("forecasts", {"metrics", "tables", "figures", "world"}),
+        ("forecasting.forecasts", {"metrics", "tables", "figures", "world"}),
         ("advice", {"plan", "figures", "measure", "training", "world"}),
-        ("measured_parts", {"tables", "figures", "plan", "config", "strategies"}),
+        ("forecasting.measured_parts", {"tables", "figures", "plan", "config", "strategies"}),
         ("methods", {"figures", "plan", "measure", "training", "world"}),
         ("bundles", {"plan", "strategies", "measure", "training", "world"}),
     ],
@@ -277,7 +278,7 @@ def test_the_scaling_model_is_arithmetic_alone(name):
     assert not [package for package in packages if touches(name, package)]
 
 
-@pytest.mark.parametrize("name", ["metrics", "statistics", "usage"])
+@pytest.mark.parametrize("name", ["metrics", "statistics", "monitoring.usage"])
 def test_metrics_do_no_input_and_no_output(name):
     calls = {ast.unparse(node.func) for node in ast.walk(tree_of(f"dpscale.{name}")) if isinstance(node, ast.Call)}
     assert not calls & {"open", "print", "input"}
@@ -288,7 +289,10 @@ def test_metrics_do_no_input_and_no_output(name):
 def test_only_world_reads_the_launch_environment_but_for_the_signature_of_a_failing_rank():
     names = "RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|MASTER_ADDR|MASTER_PORT"
     read = re.compile(rf'environ(\.get\(|\[)"({names})"')
-    assert {name for name in MODULES if read.search(MODULES[name].read_text())} == {"dpscale.world", "dpscale.attempt"}
+    assert {name for name in MODULES if read.search(MODULES[name].read_text())} == {
+        "dpscale.world",
+        "dpscale.launching.attempt",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(MODULES.keys() - {name_of(path) for path in ENTRY_POINTS}))

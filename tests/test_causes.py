@@ -8,8 +8,8 @@ import factories
 import pytest
 from factories import a_step, an_explained, explained_record
 
-from dpscale import causes
-from dpscale.stamps import CONTROLS, Explained
+from dpscale.explaining import causes
+from dpscale.explaining.stamps import CONTROLS, Explained
 from dpscale.tables import make_tables
 
 MS = 0.001

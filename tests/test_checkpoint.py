@@ -25,10 +25,10 @@ from launching import (
     trained,
 )
 
-from dpscale.attempt import RESUMABLE
 from dpscale.checkpoint import Checkpoints, Progress, random_state, set_random_state
 from dpscale.course import leaves_something_timed
 from dpscale.errors import UserError
+from dpscale.launching.attempt import RESUMABLE
 from dpscale.strategies.base import MODEL
 from dpscale.trial import Trial
 from dpscale.world import World

@@ -9,7 +9,7 @@ import pytest
 
 from dpscale import code
 from dpscale.code import digest, digest_of, prepare_code, row_module, source_files, trial_code
-from dpscale.launchers import LAUNCHERS
+from dpscale.launching.launchers import LAUNCHERS
 from dpscale.strategies import STRATEGIES
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.models import MODELS

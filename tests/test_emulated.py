@@ -27,9 +27,9 @@ from dpscale.emulation import clock
 from dpscale.emulation.link import Link
 from dpscale.emulation.network import Network
 from dpscale.errors import ConfigError, UserError
+from dpscale.explaining.stamps import FULL
 from dpscale.phases import PHASE_COLUMNS
 from dpscale.plan import plan_trials
-from dpscale.stamps import FULL
 from dpscale.trial import Trial
 from dpscale.typed import validated
 from dpscale.workloads.models import MODELS

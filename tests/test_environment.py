@@ -13,12 +13,12 @@ from factories import a_single_trial
 from factories import measured as factory_measured
 from launching import SCRIPTS, TESTS, launch_environment, measured, small_trial
 
-from dpscale import slurm
 from dpscale.code import digest_of
 from dpscale.environment import CLASS_FACTS, describe_machine, facts_of_gpus
 from dpscale.figures import FORMATS
 from dpscale.files import sha256_of
-from dpscale.hardware import container, governor, gpu_topology, max_clock_MHz, numa_nodes
+from dpscale.launching import slurm
+from dpscale.monitoring.hardware import container, governor, gpu_topology, max_clock_MHz, numa_nodes
 from dpscale.record import RECORD, Record
 from dpscale.tables import make_tables
 from plot import main as plot

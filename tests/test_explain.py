@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from launching import Trained, small_trial, trained
 
-from dpscale.explain import LEAST_ALONE, ROUNDS, STEPS
-from dpscale.stamps import ALONE, CONTROLS, PLAIN
+from dpscale.explaining.explain import LEAST_ALONE, ROUNDS, STEPS
+from dpscale.explaining.stamps import ALONE, CONTROLS, PLAIN
 from dpscale.tables.causes import causes_of_cells, stragglers
 from dpscale.tables.schema import Measured
 from dpscale.trial import Trial

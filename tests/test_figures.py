@@ -25,8 +25,8 @@ from factories import (
 )
 from matplotlib.colors import to_hex
 
-from dpscale import causes
 from dpscale.config import FigureConfig
+from dpscale.explaining import causes
 from dpscale.figures import FIGURES, FORMATS, make_figure, render
 from dpscale.figures.causes import HATCHES, PARTS
 from dpscale.tables import make_tables, read_table

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from dpscale import files
-from dpscale.calibration_file import FILE, read_calibrations, write_calibrations
 from dpscale.disk import DiskIsFull
 from dpscale.errors import Damaged, UserError, entry_point
 from dpscale.files import SEAL, is_as_made, seal_of, sealed_by, whole_file, write_sealed
-from dpscale.ledger import LEDGER, read_ledger
+from dpscale.forecasting.calibration_file import FILE, read_calibrations, write_calibrations
+from dpscale.forecasting.ledger import LEDGER, read_ledger
 from dpscale.tables import read_table
 
 ROOT = Path(__file__).parents[1]

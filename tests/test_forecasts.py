@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 from factories import a_config, a_step, a_trial, an_entry, changed, explained_record, measured
 
-from dpscale import ledger
 from dpscale.collectives.planning import plan_collectives
 from dpscale.config import FigureConfig, load_config
 from dpscale.errors import ConfigError, UserError
 from dpscale.figures import render
-from dpscale.forecasts import plan_forecasts
-from dpscale.measured_parts import exchanges_of, measurements_of
+from dpscale.forecasting import ledger
+from dpscale.forecasting.forecasts import plan_forecasts
+from dpscale.forecasting.measured_parts import exchanges_of, measurements_of
 from dpscale.plan import plan_trials
 from dpscale.tables import read_table
 from dpscale.tables.prediction import make_table

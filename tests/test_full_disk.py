@@ -18,7 +18,7 @@ from pipeline import Checkout, small_config
 
 from dpscale.disk import DiskIsFull, disk_of, if_there_is_room, refuse_full, room_for
 from dpscale.files import write_atomically
-from dpscale.launching import Log
+from dpscale.launching.launches import Log
 from dpscale.trial import Trial
 
 

@@ -23,12 +23,12 @@ from pipeline import ROOT, Checkout
 from snakemake.utils import update_config
 from test_config import KEYS
 
-from dpscale import slurm
 from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import Run
 from dpscale.config import Config, load_config
 from dpscale.errors import ConfigError
 from dpscale.launched import Launched
+from dpscale.launching import slurm
 from dpscale.order import measuring_order
 from dpscale.plan import plan_trials
 from dpscale.trial import Trial

@@ -21,10 +21,10 @@ from launching import small_trial
 from pipeline import SECRETS, Checkout, whole_run
 from timed_runs import a_run
 
-from dpscale.attempt import free_port
 from dpscale.config import load_config
 from dpscale.errors import UserError
-from dpscale.launching import environment_for
+from dpscale.launching.attempt import free_port
+from dpscale.launching.launches import environment_for
 from dpscale.strategies.base import Replica
 from dpscale.workloads.arrays import open_split, write_prepared
 from dpscale.world import meeting_store

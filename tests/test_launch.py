@@ -30,9 +30,9 @@ from launching import (
     wait_until,
 )
 
-from dpscale import attempt
 from dpscale.environment import describe_machine
-from dpscale.launching import missing_program
+from dpscale.launching import attempt
+from dpscale.launching.launches import missing_program
 from dpscale.record import RECORD, Record
 from dpscale.trial import Trial
 from launch import environment_for

@@ -12,13 +12,13 @@ from factories import a_trial
 
 import horovodrun
 import mpirun
-from dpscale import slurm
-from dpscale.attempt import LOWEST_PORT, ephemeral_ports_begin
 from dpscale.cluster import ClusterConfig
 from dpscale.errors import UserError
-from dpscale.launchers import LAUNCHERS, Placement
-from dpscale.placement import ByHand, place
-from dpscale.tasks import place_of_task
+from dpscale.launching import slurm
+from dpscale.launching.attempt import LOWEST_PORT, ephemeral_ports_begin
+from dpscale.launching.launchers import LAUNCHERS, Placement
+from dpscale.launching.placement import ByHand, place
+from dpscale.launching.tasks import place_of_task
 
 TRAIN = ["train.py", "--steps=3"]
 

@@ -27,7 +27,7 @@ from launching import (
 )
 
 from dpscale import measure, metrics
-from dpscale.monitor import CpuUsage
+from dpscale.monitoring.monitor import CpuUsage
 from dpscale.phases import LAUNCHED, PHASE_COLUMNS, STARTUP_PARTS
 from dpscale.record import RECORD, Record
 from dpscale.workloads.loading import Batch, TrainingStream

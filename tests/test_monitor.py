@@ -33,11 +33,11 @@ from launching import (
 
 import train
 from dpscale.environment import device_uuids
-from dpscale.monitor import affinity
-from dpscale.nvml import Gpus, throttle_text
+from dpscale.monitoring.monitor import affinity
+from dpscale.monitoring.nvml import Gpus, throttle_text
+from dpscale.monitoring.sampling import read_back, readable_packages
 from dpscale.phases import PHASE_COLUMNS
 from dpscale.record import RECORD, SAMPLE_COLUMNS, read_samples
-from dpscale.sampling import read_back, readable_packages
 
 NVML = TESTS / "nvml"
 OFTEN = 0.05

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from launching import SCRIPTS
 
-from dpscale.launching import Log
+from dpscale.launching.launches import Log
 
 BEGIN = """
 import os, signal, subprocess, sys, time

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pipeline import Checkout, small_config, small_experiment
 
-from dpscale.ledger import read_ledger
+from dpscale.forecasting.ledger import read_ledger
 
 EXPERIMENT = small_experiment(
     strategies={"ddp": None},

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 import snakemake_executor_plugin_slurm as plugin
 
-from dpscale import slurm
 from dpscale.errors import UserError
-from dpscale.retries import end_with_preempted_jobs, refuse_two_owners
+from dpscale.launching import slurm
+from dpscale.launching.retries import end_with_preempted_jobs, refuse_two_owners
 
 
 def settings(**changes: bool) -> SimpleNamespace:

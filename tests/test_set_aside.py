@@ -13,7 +13,7 @@ from factories import a_record, a_trial, an_unavailable_record, step_columns
 
 import set_aside
 from dpscale.files import write_sealed
-from dpscale.ledger import LEDGER
+from dpscale.forecasting.ledger import LEDGER
 from dpscale.record import MONITOR, RECORD, STEPS, Record, write_samples, write_steps
 
 

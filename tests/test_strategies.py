@@ -15,7 +15,7 @@ from factories import NEEDED_OPTIONS
 from launching import SGD, Trained, measured, small_trial, starts_here, trained
 
 from dpscale import strategies
-from dpscale.launchers import LAUNCHERS
+from dpscale.launching.launchers import LAUNCHERS
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Accumulation
 from dpscale.trial import Trial

@@ -11,7 +11,7 @@ from factories import a_record
 from launching import launch_command, launch_environment, small_trial
 
 from dpscale import metrics
-from dpscale.attempt import free_port
+from dpscale.launching.attempt import free_port
 from dpscale.record import Record
 from dpscale.survey import between_rounds, inside_rounds, slow
 

@@ -13,7 +13,7 @@ import pytest
 from launching import ADADELTA, SGD, TEST_SAMPLES, Trained, launch, measured, small_trial, trained, wait_until
 
 from dpscale.errors import UserError
-from dpscale.launching import missing_program
+from dpscale.launching.launches import missing_program
 from dpscale.record import Record
 from dpscale.strategies import STRATEGIES
 from dpscale.workloads.arrays import open_split

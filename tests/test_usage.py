@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from factories import a_record, a_segment, a_trial, rank_facts, samples_of, steps_of
 
-from dpscale import metrics, usage
+from dpscale import metrics
+from dpscale.monitoring import usage
 from dpscale.record import SAMPLE_COLUMNS, Record
 from dpscale.tables import make_tables
 from dpscale.tables.schema import TABLES

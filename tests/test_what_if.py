@@ -11,8 +11,8 @@ import pytest
 import yaml
 from measurements import fabricated
 
-from dpscale.calibration_file import Calibrated, read_calibrations, write_calibrations
 from dpscale.errors import UserError
+from dpscale.forecasting.calibration_file import Calibrated, read_calibrations, write_calibrations
 from dpscale.scaling_model.machine import Machine
 from dpscale.scaling_model.prediction import Setting
 from dpscale.typed import validated

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpscale import measure, monitor
+from dpscale import measure
 from dpscale.checkpoint import Checkpoints, Progress
 from dpscale.evaluation import RankEvaluation
+from dpscale.monitoring import monitor
 from dpscale.training import Training
 from dpscale.trial import Trial
 from dpscale.world import World

@@ -14,10 +14,10 @@ from typing import Any
 
 import psutil
 
-from dpscale.hardware import container, cpu_model, governor, gpu_topology, max_clock_MHz, numa_nodes
-from dpscale.monitor import usable_cpus
-from dpscale.nvml import Gpus
-from dpscale.slurm import node_name
+from dpscale.launching.slurm import node_name
+from dpscale.monitoring.hardware import container, cpu_model, governor, gpu_topology, max_clock_MHz, numa_nodes
+from dpscale.monitoring.monitor import usable_cpus
+from dpscale.monitoring.nvml import Gpus
 
 # Records of one table must agree on these (`machine_class`): a speed-up across two machines means nothing.
 CLASS_FACTS = (

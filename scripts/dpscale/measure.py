@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from dpscale.explaining.stamps import Stamps
 from dpscale.phases import LAUNCHED, PHASE_COLUMNS
-from dpscale.stamps import Stamps
 from dpscale.workloads.loading import Batch
 from dpscale.world import World
 

@@ -16,7 +16,7 @@ from dpscale.code import own_sources
 from dpscale.config import Config, ExperimentConfig, StrategyConfig, WorkloadConfig
 from dpscale.errors import ConfigError, UserError, suggest
 from dpscale.launched import Topology
-from dpscale.launchers import LAUNCHERS
+from dpscale.launching.launchers import LAUNCHERS
 from dpscale.own import is_own, is_well_formed
 from dpscale.references import REFERENCES
 from dpscale.strategies import STRATEGIES

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from dpscale.attempt import die_with_parent, write_failure
 from dpscale.errors import UserError
+from dpscale.launching.attempt import die_with_parent, write_failure
 from dpscale.output import tagged
 from dpscale.world import launched_rank
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpscale.errors import Damaged, UserError
+from dpscale.explaining.stamps import Block, Explained, Stamps, Use
 from dpscale.files import sha256_of, write_atomically
 from dpscale.phases import PHASE_COLUMNS
-from dpscale.stamps import Block, Explained, Stamps, Use
 from dpscale.trial import Trial
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from types import FrameType
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from dpscale.attempt import STOP_SIGNALS, write_rank
+from dpscale.launching.attempt import STOP_SIGNALS, write_rank
 from dpscale.world import World
 
 HEARS_OF_OTHERS_EVERY_S = 2.0  # on several nodes, of which the signal may have reached one

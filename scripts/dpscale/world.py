@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from dpscale.errors import UserError, suggest
 from dpscale.launched import Launched
-from dpscale.launchers import CONTRACT
+from dpscale.launching.launchers import CONTRACT
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ import torch.distributed as dist
 from common import Comparison, Settings
 from torch.multiprocessing.spawn import start_processes
 
-from dpscale.attempt import free_port
 from dpscale.collectives.exchanges import exchange_of
 from dpscale.collectives.operations import busbw_GB_per_s
 from dpscale.collectives.run import Run
 from dpscale.collectives.timing import time_block
+from dpscale.launching.attempt import free_port
 from dpscale.world import World, process_group
 
 GOAL = 0.05  # share of the hand-written loop's

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from common import REPOSITORY, SCRIPTS, Comparison, NotHere, Settings, run_python
 
-from dpscale.causes import CAUSES
+from dpscale.explaining.causes import CAUSES
 from dpscale.tables.schema import frame
 
 sys.path.insert(0, str(REPOSITORY / "tests"))

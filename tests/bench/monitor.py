@@ -11,8 +11,8 @@ import torch
 from common import Comparison, Settings, plan_one
 
 from dpscale import measure
-from dpscale.monitor import affinity
-from dpscale.sampling import Watch
+from dpscale.monitoring.monitor import affinity
+from dpscale.monitoring.sampling import Watch
 from dpscale.workloads.loading import Batch
 from dpscale.world import World
 

@@ -22,7 +22,7 @@ from torch.nn.functional import nll_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from dpscale import measure
-from dpscale.attempt import free_port
+from dpscale.launching.attempt import free_port
 from dpscale.training import Training, build_model
 from dpscale.trial import Trial
 from dpscale.workloads.loading import Batch, TrainingStream

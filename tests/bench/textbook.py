@@ -15,8 +15,8 @@ import torch
 from common import SOURCE, Comparison, NotHere, Settings, launch, plan_one, prepare, run_python
 from textbook_training import BATCH_SIZE, WARMUP_STEPS
 
-from dpscale.attempt import free_port
-from dpscale.monitor import usable_cpus
+from dpscale.launching.attempt import free_port
+from dpscale.monitoring.monitor import usable_cpus
 from dpscale.record import Record
 from dpscale.trial import Trial
 

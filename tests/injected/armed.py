@@ -142,17 +142,17 @@ def fills_the_disk_for() -> None:
     files.write_atomically = changed
 
 
-@after("dpscale.launching")
+@after("dpscale.launching.launches")
 def counts_launches() -> None:
     """Each launch of the round has its number."""
-    from dpscale import launching
+    from dpscale.launching import launches
 
-    environment_for = launching.environment_for
+    environment_for = launches.environment_for
 
     def numbered(*arguments):
         return environment_for(*arguments) | {LAUNCH: str(count("launch"))}
 
-    launching.environment_for = numbered
+    launches.environment_for = numbered
 
 
 @after("dpscale.training")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pipeline import Checkout, small_config, small_experiment
 
-from dpscale.attempt import free_port
 from dpscale.collectives.run import Result
+from dpscale.launching.attempt import free_port
 from dpscale.record import RECORD, Record, read_samples
 from slurm.cluster import NODES, Cluster
 from slurm.conftest import ClusterCheckout

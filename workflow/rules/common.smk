@@ -8,7 +8,10 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from dpscale import calibration_file, largest, own, references, retries, slurm, snapshots
+from dpscale import largest, own, references, snapshots
+from dpscale.forecasting import calibration_file
+from dpscale.launching import retries
+from dpscale.launching import slurm
 from dpscale.advice.together import READS
 from dpscale.code import collectives_code, digest_of, flops_code, prepare_code, search_code, trial_code
 from dpscale.collectives import run as collectives
@@ -19,9 +22,9 @@ from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
 from dpscale.explorer.page import TABLES as PAGE_TABLES, digest_of_parts
 from dpscale.figures import FIGURES, FORMATS, PRINTED
-from dpscale.forecasts import needs_forecast, plan_forecasts
+from dpscale.forecasting.forecasts import needs_forecast, plan_forecasts
 from dpscale.order import measuring_order
-from dpscale.ledger import LEDGER
+from dpscale.forecasting.ledger import LEDGER
 from dpscale.lock import say_who_may_hold
 from dpscale.plan import find_own_code, plan_trials
 from dpscale.record import MONITOR, RECORD, STEPS

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import yaml
 
-from dpscale import calibration_file
 from dpscale.code import own_sources
 from dpscale.config import Config
 from dpscale.errors import UserError
 from dpscale.files import sha256_of
-from dpscale.ledger import LEDGER
+from dpscale.forecasting import calibration_file
+from dpscale.forecasting.ledger import LEDGER
 from dpscale.own import is_own
 from dpscale.tables import read_table
 

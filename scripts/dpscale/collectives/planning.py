@@ -8,7 +8,7 @@ from dpscale.collectives.run import Run
 from dpscale.config import Config, ExperimentConfig
 from dpscale.errors import ConfigError, suggest
 from dpscale.launched import Topology
-from dpscale.launchers import LAUNCHERS
+from dpscale.launching.launchers import LAUNCHERS
 
 EMULATED = ("all_reduce",)  # what an emulated network knows the time of
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dpscale import causes, metrics, statistics
+from dpscale import metrics, statistics
+from dpscale.explaining import causes
 from dpscale.record import Record
 from dpscale.tables.schema import CELL, Measured, identity
 

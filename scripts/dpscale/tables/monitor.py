@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dpscale import metrics, usage
+from dpscale import metrics
+from dpscale.monitoring import usage
 from dpscale.phases import STARTUP_PARTS
 from dpscale.record import RankFacts, Record, Window
 from dpscale.tables.schema import CELL, Measured, identity

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
-from dpscale.ledger import Entry
+from dpscale.forecasting.ledger import Entry
 from dpscale.scaling_model.calibration import INTERVALS_PERCENT
 from dpscale.tables.cells import floats, measured
 from dpscale.tables.schema import frame

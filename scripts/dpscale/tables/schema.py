@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics
-from dpscale.causes import CAUSES, EPOCH_COSTS
+from dpscale.explaining.causes import CAUSES, EPOCH_COSTS
 from dpscale.phases import STARTUP_PARTS
 from dpscale.record import Record
 from dpscale.scaling_model.prediction import PARTS

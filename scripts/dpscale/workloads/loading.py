@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from dpscale.attempt import STOP_SIGNALS, die_with_parent
 from dpscale.errors import UserError
+from dpscale.launching.attempt import STOP_SIGNALS, die_with_parent
 from dpscale.trial import Trial
 from dpscale.workloads.arrays import open_split
 from dpscale.workloads.packed import PackedImages

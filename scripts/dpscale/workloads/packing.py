@@ -32,10 +32,10 @@ from typing import Any
 
 import numpy as np
 
-from dpscale.attempt import die_with_parent
 from dpscale.errors import UserError
 from dpscale.files import sha256_of, whole_file, write_atomically
-from dpscale.monitor import usable_cpus
+from dpscale.launching.attempt import die_with_parent
+from dpscale.monitoring.monitor import usable_cpus
 from dpscale.workloads.image_files import Found, ImageFile
 from dpscale.workloads.images import decoded, shrunk, size_of
 from dpscale.workloads.prepared import (

@@ -44,10 +44,10 @@ def ends_early() -> None:
     in_forward(3, lambda: os._exit(7))
 
 
-@after("dpscale.attempt")
+@after("dpscale.launching.attempt")
 def first_port_is_taken() -> None:
     """Somebody listens on the first port that is chosen: DPSCALE_TEST_PORT."""
-    from dpscale import attempt
+    from dpscale.launching import attempt
 
     choose, taken = attempt.free_port, [int(os.environ["DPSCALE_TEST_PORT"])]
     attempt.free_port = lambda: taken.pop() if taken else choose()
@@ -61,9 +61,9 @@ def checks_often() -> None:
     RemoteExecutor.next_seconds_between_status_checks = property(lambda self: 1, lambda self, seconds: None)
 
 
-@after("dpscale.sampling")
+@after("dpscale.monitoring.sampling")
 def monitor_breaks() -> None:
-    from dpscale import sampling
+    from dpscale.monitoring import sampling
 
     def broken(*arguments):
         raise OSError("planted")

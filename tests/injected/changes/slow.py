@@ -99,10 +99,10 @@ def one_core() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
-@after("dpscale.sampling")
+@after("dpscale.monitoring.sampling")
 def monitor_starts_late() -> None:
     """The monitor of the chosen rank's node takes two seconds to start."""
-    from dpscale import sampling
+    from dpscale.monitoring import sampling
 
     sample = sampling.sample_until_told
 

@@ -21,9 +21,9 @@ from typing import IO, Any
 
 import psutil
 
-from dpscale.monitor import machine_cpu_seconds_used
+from dpscale.monitoring.monitor import machine_cpu_seconds_used
 
-SCRIPT = Path(__file__).parents[1] / "sample.py"
+SCRIPT = Path(__file__).parents[2] / "sample.py"
 KINDS = ("rank", "machine", "monitor", "package", "gpu")  # of readings
 POWERCAP = Path("/sys/class/powercap")
 LOW_PRIORITY = "10"  # a tenth of a busy core at most, until it has started; at 19 that might last longer than the steps
@@ -145,7 +145,7 @@ def sources_of(
     else:
         absent["package"] = reason
     if uuids:
-        from dpscale.nvml import Gpus
+        from dpscale.monitoring.nvml import Gpus
 
         try:
             sources["gpu"] = Gpus(uuids).readings

@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from dpscale.explaining.stamps import FULL, INDEPENDENT, PLAIN, RESIDENT, WRAPPED, Block, Explained
 from dpscale.metrics import Steps, slowest_s
 from dpscale.phases import PHASE_COLUMNS
 from dpscale.record import Record
-from dpscale.stamps import FULL, INDEPENDENT, PLAIN, RESIDENT, WRAPPED, Block, Explained
 
 CAUSES = {
     "compute_s": "a plain step on one rank alone on its node, without its data wait: all that an ideal step would take",

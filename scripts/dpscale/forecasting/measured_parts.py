@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dpscale import causes, metrics
+from dpscale import metrics
+from dpscale.explaining import causes
+from dpscale.explaining.stamps import FULL, INDEPENDENT, WRAPPED, Block, Explained
 from dpscale.record import Record
 from dpscale.scaling_model.measurements import Contention, Exchange, Launch, Measurements, Step
-from dpscale.stamps import FULL, INDEPENDENT, WRAPPED, Block, Explained
 
 Measured = tuple[Record, metrics.Steps]
 # what a communication hook leaves of a gradient's bytes; PowerSGD's share depends on the shapes of the weights

@@ -11,9 +11,9 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from dpscale.attempt import LOWEST_PORT, ephemeral_ports_begin
 from dpscale.errors import UserError
 from dpscale.launched import Launched
+from dpscale.launching.attempt import LOWEST_PORT, ephemeral_ports_begin
 
 if TYPE_CHECKING:  # the config's types take a while to import, and most launches don't need them
     from dpscale.cluster import ClusterConfig

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dpscale.attempt import watch_rank, write_failure
 from dpscale.errors import UserError
+from dpscale.launching.attempt import watch_rank, write_failure
 
 
 def main_of(script: str) -> Callable[[list[str]], object]:

@@ -17,8 +17,8 @@ from typing import Any, cast
 import torch
 
 from dpscale import measure
-from dpscale.monitor import CpuUsage
-from dpscale.stamps import ALONE, CONTROLS, FULL, PLAIN, RESIDENT, Block, Explained, Stamps, Use
+from dpscale.explaining.stamps import ALONE, CONTROLS, FULL, PLAIN, RESIDENT, Block, Explained, Stamps, Use
+from dpscale.monitoring.monitor import CpuUsage
 from dpscale.strategies.observed import Switch
 from dpscale.training import Training
 from dpscale.trial import Trial

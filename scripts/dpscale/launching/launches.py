@@ -19,16 +19,17 @@ from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
-from dpscale import attempt, own, slurm
+from dpscale import own
 from dpscale.code import SCRIPTS, digest_of
 from dpscale.disk import if_there_is_room, refuse_full, room_for
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
-from dpscale.history import History
 from dpscale.launched import Launched
-from dpscale.launchers import CONTRACT, LAUNCHERS
+from dpscale.launching import attempt, slurm
+from dpscale.launching.history import History
+from dpscale.launching.launchers import CONTRACT, LAUNCHERS
+from dpscale.launching.placement import ByHand, needs_a_job, place
 from dpscale.phases import LAUNCHED
-from dpscale.placement import ByHand, needs_a_job, place
 
 # glibc gives freed memory back, and each step's tensors fault it in again page by page: a tenth of a CPU step and more,
 # and none that two strategies pay alike. Tensors above the first limit, the highest that glibc takes, are mapped still.

@@ -6,10 +6,10 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from dpscale import attempt, slurm
 from dpscale.errors import UserError
 from dpscale.launched import Launched
-from dpscale.launchers import LAUNCHERS, Placement
+from dpscale.launching import attempt, slurm
+from dpscale.launching.launchers import LAUNCHERS, Placement
 
 _PER_MACHINE = "use " + " or ".join(name for name, row in LAUNCHERS.items() if row.on_each_machine)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 Command = list[str]
 CONTRACT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-SCRIPTS = Path(__file__).parents[1]
+SCRIPTS = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)

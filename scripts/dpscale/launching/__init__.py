@@ -1,0 +1,1 @@
+"""Launches of ranks, whatever they run: how they are started, where, and what becomes of each attempt."""
