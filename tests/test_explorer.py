@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from factories import a_single_trial, a_trial, an_unavailable_record, repeats
 from dpscale.config import FigureConfig
 from dpscale.explorer.cells import cells_of, looks_of, trials_of
 from dpscale.explorer.page import render
+from dpscale.explorer.views import Views
 from dpscale.figures import FIGURES
 from dpscale.tables.schema import Measured
 
@@ -69,6 +71,14 @@ def test_a_cell_has_what_its_tables_say():
         assert cells[name][row] == pytest.approx(getattr(expected, name), rel=1e-5)
     assert (cells["repeats"][row], cells["spread"][row]) == (3, "range of 3")
     assert (cells["topology"][row], cells["precision"][row], cells["devices"][row]) == ("1x2", "fp32", 2)
+
+
+def test_linear_scaling_is_linear_at_every_number_of_devices():
+    """The axis of N is logarithmic: a straight line from end to end would promise 8 devices more than 8 times."""
+    plot = Views([1, 2, 16], [], FigureConfig()).over_devices("speedup", "speedup_spread")
+    drawn = plot.select_one({"name": "linear"}).data_source.data
+    assert drawn["x"] == drawn["y"]
+    assert max(after / before for before, after in pairwise(drawn["x"])) < 1.1
 
 
 def test_causes_and_predictions_are_those_of_the_same_cell():

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpscale.figures.causes import PARTS
 from dpscale.figures.drawing import colours
 
@@ -25,6 +27,7 @@ ABOVE = {"speedup": "speed-up X(N) / X(1)", "scaling_efficiency": "scaling effic
 ABOVE |= {"utilization_percent": "utilisation in %", "epoch_time_s": "epoch time in s"}
 
 
+POINTS_OF_A_CURVE = 60
 DRAWN = ("speedup", "scaling_efficiency", "utilization_percent", "predicted_epoch_time_s", "epoch_time_s")
 OF_CELLS = ("cell", "repeats", "spread", "speedup_spread", "verdict", "limited_by", "note", "colour", "mark")
 
@@ -65,11 +68,11 @@ class Views:
     def over_devices(self, column: str, spread: str) -> Plot:
         """Lines of a column over N, with its low and high; and what linear scaling would be."""
         plot = self._frame(ABOVE[column], self.planned)
-        ends = [self.planned[0], self.planned[-1]]
+        devices = np.geomspace(self.planned[0], self.planned[-1], POINTS_OF_A_CURVE).tolist()  # the axis is logarithmic
         if column == "speedup":
-            plot.line(ends, ends, line_dash="dotted", line_width=1.5, name="linear")
+            plot.line(devices, devices, line_dash="dotted", line_width=1.5, name="linear")
         elif column == "scaling_efficiency":
-            plot.line(ends, [1, 1], line_dash="dotted", line_width=1.5, name="linear")
+            plot.line(devices, [1.0] * len(devices), line_dash="dotted", line_width=1.5, name="linear")
         self._lines(plot, column)
         self._interval(plot, column)
         points = self._points(plot, column)
