@@ -48,6 +48,7 @@ run: .venv/run-ready
 	@$(BIN)/python scripts/set_aside.py $(RESULTS)
 	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
 	$(BIN)/snakemake --cores $(CORES) --report $(RESULTS)/report.partial.html $(ARGS) \
+		&& $(BIN)/python scripts/label_report.py $(RESULTS)/report.partial.html \
 		&& mv -f $(RESULTS)/report.partial.html $(RESULTS)/report.html || { rm -f $(RESULTS)/report.partial.html; exit 1; }
 	@$(BIN)/python scripts/show.py $(RESULTS)/*/tables/summary.csv --report $(RESULTS)/report.html
 

@@ -47,3 +47,15 @@ def opened(
     page.goto(file.as_uri() + anchor)
     yield page
     page.close()
+
+
+def serious_violations(page: Any) -> list[tuple[str, list[str]]]:
+    """What axe-core calls serious or critical: (rule, elements)."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [
+        (one["id"], [node["html"] for node in one["nodes"]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from browsing import browsing, chromium, opened
+from browsing import browsing, chromium, opened, serious_violations
 from explored import CELLS, EXPERIMENT, MEASURED, PREDICTED, REASON, RERUN, Explored, cell, tables_of
 from factories import a_single_trial, a_trial, an_unavailable_record, repeats
 
@@ -256,8 +255,7 @@ def test_it_opens_without_a_network_and_an_error_and_is_accessible(
         for view in ("speedup", "efficiency", "utilization", "causes", "prediction"):
             box = page.locator(f"#view-{view} canvas").first.bounding_box()
             assert box["width"] > 0.7 * min(size["width"], 600), view
-        found = Axe().run(page).response["violations"]
-        assert [(one["id"], one["nodes"]) for one in found if one["impact"] in ("serious", "critical")] == []
+        assert serious_violations(page) == []
         assert page.complaints == []
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import browsing, chromium, opened
+from browsing import browsing, chromium, opened, serious_violations
 from pipeline import ROOT, Checkout, whole_run
 
 from dpscale import figures as drawn
@@ -37,8 +39,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 @pytest.fixture(scope="module")
 def report(checkout: Checkout) -> Path:
+    """As `make run` makes it."""
     checkout.run("--report", "results/report.html")
-    return checkout.results("report.html")
+    page = checkout.results("report.html")
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "label_report.py"), str(page)], check=True)
+    return page
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +112,18 @@ def test_the_methods_can_be_read(page: Any) -> None:
     methods.get_by_role("heading", name="Methods of small").wait_for()
     assert "data_parallel/spawn/1x2" in methods.locator("body").inner_text()
     assert page.complaints == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_can_be_heard(browser: Any, report: Path, width: int) -> None:
+    """By axe-core's rules, before and after the first clicks; Snakemake leaves its pictures without names."""
+    with opened(browser, report, complains=["error"], viewport={"width": width, "height": 844}) as page:
+        page.get_by_text("small", exact=True).first.wait_for()
+        assert serious_violations(page) == []
+        look_at(page, "small")
+        page.get_by_role("link", name="Show speedup", exact=True).click()
+        page.get_by_role("img", name="speedup", exact=True).wait_for()
+        assert serious_violations(page) == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
