@@ -160,7 +160,7 @@ class Checkout:
             start_new_session=True,
         )
 
-    def snakemake(self, *arguments: str, cwd: Path | None = None, timeout_s: float = 300, **environment: str) -> Done:
+    def snakemake(self, *arguments: str, cwd: Path | None = None, timeout_s: float = 600, **environment: str) -> Done:
         """Run `snakemake` with these arguments to its end, however it ends."""
         process = self.start(*arguments, cwd=cwd, **environment)
         try:

@@ -45,7 +45,7 @@ class ClusterCheckout:
             start_new_session=True,
         )
 
-    def snakemake(self, *arguments: str, timeout_s: float = 400, **environment: str) -> Done:
+    def snakemake(self, *arguments: str, timeout_s: float = 600, **environment: str) -> Done:
         process = self.start(*arguments, **environment)
         try:
             output, _ = process.communicate(timeout=timeout_s)
