@@ -110,11 +110,12 @@ def test_the_readme_says_what_each_file_is_and_knows_new_ones_by_their_place() -
     )
     files = [
         f"results/small/{name}"
-        for name in ("tables/advice.csv", "explore.html", "figures/print/speedup.one_column.pdf")
+        for name in ("tables/advice.csv", "advice.html", "tomorrow.html", "figures/print/speedup.one_column.pdf")
     ]
     text = " ".join(readme("demo", ["small"], files, {"small": records}, "config.yaml").split())
     assert "| `results/small/tables/advice.csv` | table advice: dpscale/docs/reference.md#advice" in text
-    assert "| `results/small/explore.html` | a page for a browser" in text
+    assert "| `results/small/advice.html` | what to do: a verdict, why, and what next |" in text
+    assert "| `results/small/tomorrow.html` | a page for a browser" in text
     assert "How much faster do N devices train than one? (for print)" in text
     assert "| small | 1 | 2026-11-30T10:00:00 |" in text
     assert f"{REBUILD} small" in text

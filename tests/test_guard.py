@@ -136,7 +136,7 @@ def test_no_process_is_started_through_a_shell():
 def test_rules_quote_what_they_put_into_a_shell():
     """All but what is quoted word by word already, and names that no shell could take for anything else."""
     plain = {"params.trial", "params.run", "params.search", "resources.limits", "params.mixed_nodes", "params.partial"}
-    plain |= {"params.figure", "wildcards.experiment"}
+    plain |= {"params.figure", "params.flops", "wildcards.experiment"}
     rules = "\n".join(path.read_text() for path in sorted((SCRIPTS.parent / "workflow/rules").glob("*.smk")))
     used = [
         name

@@ -330,7 +330,8 @@ def tables_of_figure(figure):
 
 
 def command_of_trials(wildcards):
-    """What a reader types to measure a trial of an experiment again, up to the path below the experiment's folder."""
+    """What a reader types to measure a trial of an experiment again, up to the path below the experiment's folder; in a
+    bundle, which measures nothing, what one types in a checkout."""
     loaded_anyway = {os.path.realpath(path) for path in ("config.yaml", Path(workflow.basedir, "config.yaml"), MORE)}
     given = [path for path in workflow.config_settings.configfiles if os.path.realpath(path) not in loaded_anyway]
     snakefile = os.path.relpath(workflow.main_snakefile)
@@ -340,7 +341,7 @@ def command_of_trials(wildcards):
         if folder != usual
     ]
     command = ["snakemake", "--cores", "all", "--force"]
-    command += ["--snakefile", snakefile] if snakefile != "Snakefile" else []
+    command += ["--snakefile", snakefile] if snakefile != "Snakefile" and not CONFIG.from_records else []
     command += ["--configfile", *map(os.path.relpath, given)] if given else []
     command += ["--config", *moved] if moved else []
     return f"{shlex.join([*command, '--'])} {shlex.quote(f'{RESULTS}/{wildcards.experiment}/')}"

@@ -23,5 +23,5 @@ rule explore:
         parts=digest_of_parts(),
         tables=lambda wildcards, input: os.path.dirname(input[0]),
     shell:
-        "python {input.script:q} {wildcards.experiment} --tables={params.tables:q} --palette={params.palette}"
+        "python {input.script:q} {wildcards.experiment} --tables={params.tables:q} --palette={params.palette:q}"
         " --rerun={params.rerun:q} --out={output:q} 2>&1 | tee {log:q}"

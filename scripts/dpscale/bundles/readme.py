@@ -78,6 +78,7 @@ sha256sum -c {CHECKSUMS}
 ```
 
 Tables are then the same byte for byte, which the second command says. So are figures with the same versions of matplotlib and its fonts.
+If a `--configfile` was measured by, the commands in `explore.html` name it, and here they don't.
 
 ## To measure it again
 
