@@ -13,6 +13,7 @@ from dpscale.collectives.planning import plan_collectives
 from dpscale.config import FigureConfig, load_config
 from dpscale.errors import ConfigError, UserError
 from dpscale.figures import render
+from dpscale.files import seal_of
 from dpscale.forecasting import ledger
 from dpscale.forecasting.forecasts import plan_forecasts
 from dpscale.forecasting.measured_parts import exchanges_of, measurements_of
@@ -226,6 +227,9 @@ def test_a_line_that_is_no_prediction_is_named(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger.append(path, [an_entry()])
     path.write_text(path.read_text() + '{"predicted_at": "today"}\n')
+    with pytest.raises(UserError, match="cut or changed since it was made"):
+        ledger.read_ledger(path)
+    seal_of(path).unlink()  # as of a ledger that was begun before there were seals
     with pytest.raises(UserError, match="line 2 is no prediction"):
         ledger.read_ledger(path)
 
