@@ -10,24 +10,19 @@ import re
 import sys
 from pathlib import Path
 
-from snakemake.utils import update_config
-
 from dpscale.bundles import contents
 from dpscale.bundles.archive import write_archive
 from dpscale.bundles.readme import readme
 from dpscale.config import Config, load_config
 from dpscale.errors import UserError, entry_point
-from dpscale.reading import read_config
+from dpscale.reading import merged_configs
 from dpscale.snapshots import NAME
 from dpscale.tables import read_table
 
 
 def merged(paths: list[Path]) -> Config:
     """Raises UserError: a file is no configuration, or one that has no bundle."""
-    data: dict[str, object] = {}
-    for path in paths:
-        update_config(data, read_config(path))
-    config = load_config(data, ", ".join(map(str, paths)))
+    config = load_config(merged_configs(paths), ", ".join(map(str, paths)))
     if config.partial or config.from_records:
         key = "partial" if config.partial else "from_records"
         raise UserError(f"{paths[0]}: {key} = True: a bundle is made of a whole result set, where it was measured")
@@ -52,11 +47,11 @@ def main() -> int:
     experiments = [name for name in config.experiments if f"results/{name}/tables/records.csv" in files]
     if not experiments:
         raise UserError(f"{' '.join(args.targets)}: of no experiment's trials; name experiments, tables or figures")
-    contents.refuse_foreign_records(Path(config.results_dir), experiments)
+    records = {name: read_table(Path(config.results_dir, name, "tables"), "records") for name in experiments}
+    contents.refuse_foreign_records(Path(config.results_dir), records)
     files |= dict(contents.code_files()) | dict(contents.own_code_files(config))
     files["config.yaml"] = contents.config_text(config, experiments, source).encode()
     files["installed.txt"] = contents.installed().encode()
-    records = {name: read_table(Path(config.results_dir, name, "tables"), "records") for name in experiments}
     files["README.md"] = readme(args.name, args.targets, list(files), records, source).encode()
     write_archive(path, args.name, files)
     size_MB = path.stat().st_size / 1e6

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from snakemake.utils import update_config
 from tabulate import tabulate
 
 from dpscale import statistics
@@ -21,7 +20,7 @@ from dpscale.config import MOST_REPEATS, Config, load_config
 from dpscale.errors import UserError, entry_point
 from dpscale.files import write_atomically
 from dpscale.plan import plan_trials
-from dpscale.reading import read_config
+from dpscale.reading import merged_configs
 from dpscale.tables import read_table
 from dpscale.tables.cells import name_of
 
@@ -88,10 +87,8 @@ def main() -> int:
         raise UserError(f"--percent={args.percent:g}: give a positive number (make MORE=...)")
     if not 0 < args.most <= MOST_REPEATS:
         raise UserError(f"--most={args.most}: give a number from 1 to {MOST_REPEATS} (make MOST=...)")
-    data: dict[str, Any] = {}
-    for path in [args.config[0], *([args.out] if args.out.exists() else []), *args.config[1:]]:
-        update_config(data, read_config(path))
-    config = load_config(data, source)
+    paths = [args.config[0], *([args.out] if args.out.exists() else []), *args.config[1:]]
+    config = load_config(merged_configs(paths), source)
     found, rows = raised(config, args.percent, args.most)
     header = ["experiment", "cell", "width, %", "repeats", "repeats to be"]
     print(

@@ -8,15 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from snakemake.utils import update_config
-
 from dpscale import largest
 from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import FILE, Result, Run
 from dpscale.config import load_config
 from dpscale.errors import entry_point
 from dpscale.plan import plan_trials
-from dpscale.reading import read_config
+from dpscale.reading import merged_configs
 from dpscale.record import RECORD, Record
 from dpscale.trial import LARGEST, Trial
 
@@ -44,10 +42,7 @@ def main() -> int:
     parser.add_argument("config", type=Path, nargs="+", help="config.yaml, and presets that go over it")
     args = parser.parse_args()
     source = ", ".join(map(str, args.config))
-    data: dict[str, object] = {}
-    for path in args.config:
-        update_config(data, read_config(path))
-    config = load_config(data, source)
+    config = load_config(merged_configs(args.config), source)
     trials = [trial for planned in plan_trials(config, source).values() for trial in planned]
     runs = [run for planned in plan_collectives(config, source).values() for run in planned]
     results = Path(config.results_dir)

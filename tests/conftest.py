@@ -1,7 +1,7 @@
 """What all tests share: with DPSCALE_FORBID_SKIPS=1 (CI) a skipped test fails, unless it needs a GPU; who runs beside whom."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,3 +56,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "synthetic"
     write_prepared(folder, "synthetic", row.samples(counts).classes, row.read(counts))
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless chromium."""
+    from browsing import browsing, chromium
+
+    executable = chromium()
+    if executable is None:
+        pytest.skip("no chromium on the PATH (Debian: apt install chromium)")
+    with browsing(executable) as started:
+        yield started

@@ -15,10 +15,11 @@ from dpscale.advice.page import page
 from dpscale.advice.peak import Flops
 from dpscale.advice.peaks import PEAKS, peak_of
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Sentence
-from dpscale.advice.words import amount, listed, number
+from dpscale.advice.words import amount, number
 from dpscale.forecasting.ledger import Interval
 from dpscale.statistics import Estimate
 from dpscale.tables.schema import Measured, frame
+from dpscale.words import listed
 
 SINGLE, DDP = cell("single", 1, 3600.0), cell("ddp", 2, 2000.0)  # an hour, and 1.11 device-hours
 

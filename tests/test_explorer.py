@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import browsing, chromium, opened, serious_violations
+from browsing import opened, serious_violations
 from explored import CELLS, EXPERIMENT, MEASURED, PREDICTED, REASON, RERUN, Explored, cell, tables_of
 from factories import a_single_trial, a_trial, an_unavailable_record, repeats
 
@@ -205,15 +205,6 @@ POINTS = """() => {
     [box.x + x.compute(cells.place[index]), box.y + y.compute(cells.speedup[index])],
   ]));
 }"""  # where the cells' points of the first view lie on the screen
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    executable = chromium()
-    if executable is None:
-        pytest.skip("no chromium on the PATH (Debian: apt install chromium)")
-    with browsing(executable) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

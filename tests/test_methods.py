@@ -13,10 +13,11 @@ from factories import MACHINE, a_config, a_trial, an_unavailable_record, measure
 from dpscale.config import load_config
 from dpscale.methods import sections_of
 from dpscale.methods.page import page
-from dpscale.methods.study import Section, Study, Table, counted, listed
+from dpscale.methods.study import Section, Study, Table, counted
 from dpscale.tables import make_tables
 from dpscale.tables.schema import Measured, frame
 from dpscale.trial import PLACEBO
+from dpscale.words import listed
 from dpscale.workloads.prepared import Manifest
 
 SINGLE = a_trial(strategy="single", devices_per_node=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import browsing, chromium, opened, serious_violations
+from browsing import opened, serious_violations
 from pipeline import ROOT, Checkout, whole_run
 
 from dpscale import figures as drawn
@@ -44,15 +44,6 @@ def report(checkout: Checkout) -> Path:
     page = checkout.results("report.html")
     subprocess.run([sys.executable, str(ROOT / "scripts" / "label_report.py"), str(page)], check=True)
     return page
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    executable = chromium()
-    if executable is None:
-        pytest.skip("no chromium on the PATH (Debian: apt install chromium)")
-    with browsing(executable) as started:
-        yield started
 
 
 @pytest.fixture

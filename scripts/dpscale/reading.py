@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,16 @@ def read_config(path: Path) -> dict[str, Any]:
     if data is not None and not isinstance(data, dict):
         raise UserError(f"{path}: top level: keys with values are expected here, such as experiments:")
     return data or {}
+
+
+def merged_configs(paths: Iterable[Path]) -> dict[str, Any]:
+    """As Snakemake merges them: what comes later goes over what was before, key by key."""
+    from snakemake.utils import update_config
+
+    merged: dict[str, Any] = {}
+    for path in paths:
+        update_config(merged, read_config(path))
+    return merged
 
 
 def _described(error: yaml.MarkedYAMLError) -> str:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from dpscale.advice.cells import INTERVAL, Tables, is_empty
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, listed, number
+from dpscale.advice.words import amount, number
 from dpscale.metrics import FLAG_OTHERS_ABOVE_PERCENT
 from dpscale.statistics import Estimate
 from dpscale.tables.cells import name_of
 from dpscale.trust import FLAG_BESIDE_TRAINING_ABOVE_PERCENT
+from dpscale.words import listed
 
 if TYPE_CHECKING:
     import pandas as pd

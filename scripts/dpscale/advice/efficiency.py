@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from dpscale.advice.cells import INTERVAL, Cell, warnings_of
 from dpscale.advice.least import MAKE_MORE
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, listed, number
+from dpscale.advice.words import amount, number
 from dpscale.statistics import Estimate
+from dpscale.words import listed
 
 COLUMNS = ("scaling_efficiency", "scaling_efficiency_low", "scaling_efficiency_high", "speedup_spread")
 ADD_A_BASE = "Add 1x1 to the topologies, and single to the strategies."

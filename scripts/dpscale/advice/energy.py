@@ -10,8 +10,8 @@ from dpscale.advice.cells import Cell, text
 from dpscale.advice.least import Least, least, withheld
 from dpscale.advice.ranking import Candidate, rank
 from dpscale.advice.sentences import Sentence
-from dpscale.advice.words import listed
 from dpscale.tables.cells import CELL_KEY, name_of
+from dpscale.words import listed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,9 @@ from dpscale.advice.cells import INTERVAL, Cell, base_of
 from dpscale.advice.least import Least, least
 from dpscale.advice.ranking import Candidate, Ranking, rank
 from dpscale.advice.sentences import SHOWN, Sentence
-from dpscale.advice.words import amount, listed
+from dpscale.advice.words import amount
 from dpscale.tables.cells import floats
+from dpscale.words import listed
 
 FASTEST = Least(
     about="fastest",

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from dpscale.advice.cells import warnings_of
 from dpscale.advice.ranking import Ranking
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, counted, listed, number
+from dpscale.advice.words import amount, counted, number
 from dpscale.statistics import Estimate
+from dpscale.words import listed
 
 MAKE_MORE = "Run `make more`, which repeats the cells that need it."
 AT_LEAST = 6  # launches that it makes of each

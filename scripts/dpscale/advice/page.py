@@ -8,9 +8,10 @@ from html import escape
 from itertools import groupby
 
 from dpscale.advice.sentences import PARTLY, QUESTIONS, SHOWN, WITHHELD, Sentence
+from dpscale.pages import html_page
 
 MARKS = {SHOWN: "●", PARTLY: "◐", WITHHELD: "○"}  # beside the word, for those who see no colours
-STYLE = """
+STYLE = """\
 :root { color-scheme: light dark; --faint: color-mix(in srgb, currentColor 70%, transparent); }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 1.8rem 0 .3rem; } p, dl { margin: .3rem 0; }
@@ -25,26 +26,13 @@ dl { display: grid; grid-template-columns: 5.5rem 1fr; gap: .1rem .8rem; } dd { 
 
 def page(experiment: str, sentences: Sequence[Sentence]) -> str:
     """The whole page, with what it comes to first."""
-    body = "\n".join(_sections(sentences))
-    name = escape(experiment)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Advice: {name}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<main>
-<h1>What to do: {name}</h1>
+    sections = "\n".join(_sections(sentences))
+    body = f"""\
+<h1>What to do: {escape(experiment)}</h1>
 <p class="support">A cell is strategy/launcher/topology, a topology nodes x devices per node. What intervals do not support is
 withheld, with what is missing. The same, with numbers, is in tables/advice.csv.</p>
-{body}
-</main>
-</body>
-</html>
-"""
+{sections}"""
+    return html_page(f"Advice: {experiment}", STYLE, body)
 
 
 def _sections(sentences: Iterable[Sentence]) -> Iterator[str]:

@@ -1,8 +1,6 @@
-"""Numbers and lists in words: three digits, units, and what their low and high are."""
+"""Numbers in words: three digits, units, and what their low and high are."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from dpscale.statistics import Estimate
 
@@ -24,11 +22,6 @@ def amount(found: Estimate, unit: str) -> str:
     if found.low == found.high:
         return f"{value} (one launch)" if found.spread == "one value" else value
     return f"{value} ({found.spread}: {number(found.low, places)} to {number(found.high, places)})"
-
-
-def listed(names: Sequence[str], last: str = "and") -> str:
-    """`a, b and c`."""
-    return f" {last} ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
 
 
 def counted(count: int, noun: str) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -22,14 +23,16 @@ from dpscale.files import sha256_of
 from dpscale.forecasting import calibration_file
 from dpscale.forecasting.ledger import LEDGER
 from dpscale.own import is_own
-from dpscale.tables import read_table
+from dpscale.workloads.prepared import MANIFEST
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CHECKOUT = Path(__file__).parents[3]
 CODE = "dpscale"  # its folder in a bundle
 CODE_FILES = ("LICENSE", "Makefile", "README.md", "Snakefile", "docs", "envs", "pyproject.toml", "scripts", "workflow")
 NAMED = 10  # files that a refusal names
 UP_TO_DATE = "no update"  # as `snakemake --summary` has it
-MANIFEST = "manifest.json"
 CONFIG_HEADER = """\
 # As merged from {source}, with every default. Changed are only results_dir and data_dir ({results} and {data} where
 # it was measured) and from_records: here nothing can be measured. Experiments that are not in the bundle are left out.
@@ -91,10 +94,14 @@ def refuse_unfinished(made: Sequence[Made]) -> None:
         )
 
 
-def refuse_foreign_records(results: Path, experiments: Sequence[str]) -> None:
-    """Raises UserError: a record is not the one that the tables were made from, whatever the times of the files say."""
-    for experiment in experiments:
-        for row in read_table(results / experiment / "tables", "records").itertuples():
+def refuse_foreign_records(results: Path, records: Mapping[str, pd.DataFrame]) -> None:
+    """Raises UserError: a record is not the one that the tables were made from, whatever the times of the files say.
+
+    Args:
+        records: experiment -> its table of records.
+    """
+    for table in records.values():
+        for row in table.itertuples():
             path = results / str(row.record)
             if row.status != "missing" and (not path.is_file() or sha256_of(path) != row.record_sha256):
                 raise UserError(f"{path}: not the record that the tables are made from; run snakemake first")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dpscale.methods.study import Section, Study, Table, counted, listed
+from dpscale.methods.study import Section, Study, Table, counted
 from dpscale.tables.cells import name_of
+from dpscale.words import listed
 
 
 def excluded(study: Study) -> Section:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpscale.methods.study import Section, Study, counted, different, listed, number
+from dpscale.methods.study import Section, Study, counted, different, number
 from dpscale.metrics import FLAG_OTHERS_ABOVE_PERCENT
 from dpscale.statistics import RESAMPLES
 from dpscale.trial import PLACEBO
+from dpscale.words import listed
 
 
 def measuring(study: Study) -> Section:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from dpscale.methods.study import Section, Table
+from dpscale.pages import html_page
 
 STYLE = """\
 :root { color-scheme: light dark; --line: #8888; }
@@ -20,26 +21,9 @@ th, td { padding: 0.3rem 0.6rem 0.3rem 0; border-bottom: 1px solid var(--line); 
 
 def page(experiment: str, sections: Sequence[Section]) -> str:
     """HTML: the same for the same sections."""
-    title = escape(f"Methods of {experiment}")
-    body = "\n".join(line for section in sections for line in _section(section))
-    return f"""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{STYLE}</style>
-</head>
-<body>
-<main>
-<h1>{title}</h1>
-{body}
-</main>
-</body>
-</html>
-"""
+    title = f"Methods of {experiment}"
+    lines = [f"<h1>{escape(title)}</h1>", *(line for section in sections for line in _section(section))]
+    return html_page(title, STYLE, "\n".join(lines))
 
 
 def _section(section: Section) -> Iterator[str]:

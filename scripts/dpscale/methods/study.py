@@ -80,12 +80,6 @@ def different(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def listed(values: Iterable[object]) -> str:
-    """a, b and c."""
-    texts = [str(value) for value in values]
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""
-
-
 def counted(count: int, what: str, several: str | None = None) -> str:
     """`1 launch`, `1,797 launches`."""
     return f"{count:,} {what if count == 1 else several or f'{what}s'}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dpscale.methods.study import Section, Study, Table, counted, different, listed, number, options_text
+from dpscale.methods.study import Section, Study, Table, counted, different, number, options_text
 from dpscale.strategies import STRATEGIES
 from dpscale.trial import LARGEST, PLACEBO, Trial
+from dpscale.words import listed
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.models import MODELS
 from dpscale.workloads.samples import described
