@@ -5,7 +5,7 @@
 #   WORKERS=4             how many tests run at a time
 #   CPU_ONLY=1            PyTorch's CPU build (0.2 GB instead of 5.8 GB), for laptops without an NVIDIA GPU
 #   ARGS="--config partial=true"   more arguments for snakemake
-#   PRESET=workflow/experiments/every_strategy.yaml   a configuration over config.yaml
+#   PRESET=workflow/experiments/every_strategy.yaml   a configuration over config.yaml, wherever config.yaml is read
 #   SEEDS=20              make campaign: how many
 #   MORE=5 MOST=30        make more: intervals at most 5 % of the epoch time wide, by 30 repeats of a cell at most
 #   NAME=before           make snapshot: what the result set is called; without it, those that are kept are listed
@@ -21,6 +21,7 @@ WORKERS ?= 2
 ARGS ?=
 BIN := .venv/bin
 PRESET ?=
+OVER = $(if $(PRESET),--configfile $(PRESET))
 SEEDS ?= 20
 MORE ?= 5
 MOST ?= 30
@@ -28,7 +29,7 @@ NAME ?=
 TARGETS ?=
 BEFORE ?= before
 AFTER ?= $(if $(filter /%,$(RESULTS)),,./)$(RESULTS)
-RESULTS = $(or $(shell awk '$$1 == "results_dir:" {print $$2}' config.yaml),results)
+RESULTS = $(or $(shell awk '$$1 == "results_dir:" {last = $$2} END {print last}' config.yaml $(PRESET)),results)
 
 # The full lock was made on Linux x86-64; elsewhere, and for the CPU build, the direct pins.
 ifeq ($(CPU_ONLY)$(shell uname -sm),Linux x86_64)
@@ -43,11 +44,11 @@ DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 .PHONY: run reprobe more snapshot compare bundle test lint format bench campaign deepspeed horovod schema lock clean
 
 run: .venv/run-ready
-	@$(BIN)/python scripts/read_configs.py $(ARGS)
+	@$(BIN)/python scripts/read_configs.py $(ARGS) $(OVER)
 	@$(BIN)/python scripts/unlock.py
 	@$(BIN)/python scripts/set_aside.py $(RESULTS)
-	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS)
-	$(BIN)/snakemake --cores $(CORES) --report $(RESULTS)/report.partial.html $(ARGS) \
+	$(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS) $(OVER)
+	$(BIN)/snakemake --cores $(CORES) --report $(RESULTS)/report.partial.html $(ARGS) $(OVER) \
 		&& $(BIN)/python scripts/label_report.py $(RESULTS)/report.partial.html \
 		&& mv -f $(RESULTS)/report.partial.html $(RESULTS)/report.html || { rm -f $(RESULTS)/report.partial.html; exit 1; }
 	@$(BIN)/python scripts/show.py $(RESULTS)/*/tables/summary.csv --report $(RESULTS)/report.html
@@ -56,13 +57,13 @@ run: .venv/run-ready
 reprobe: .venv/run-ready
 	@found="$$($(BIN)/python scripts/unavailable.py config.yaml $(wildcard more.yaml) $(PRESET))" || exit 1; \
 	if [ -z "$$found" ]; then echo "no planned trial is unavailable"; \
-	else $(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS) --forcerun $$found $(if $(PRESET),--configfile $(PRESET)); fi
+	else $(BIN)/snakemake --cores $(CORES) --rerun-incomplete $(ARGS) --forcerun $$found $(OVER); fi
 
 # More launches of the cells whose interval is too wide, and of no others. more.yaml keeps how many: delete it to go back.
 more: .venv/run-ready
 	@found="$$($(BIN)/python scripts/more.py config.yaml $(PRESET) --percent=$(MORE) --most=$(MOST) --out=more.yaml)" || exit 1; \
 	if [ -z "$$found" ]; then echo "nothing to repeat"; \
-	else $(BIN)/snakemake $$found --cores $(CORES) --rerun-incomplete $(ARGS) $(if $(PRESET),--configfile $(PRESET)); fi
+	else $(BIN)/snakemake $$found --cores $(CORES) --rerun-incomplete $(ARGS) $(OVER); fi
 
 # The present result set under a name of its own, without the times of single steps: some kB per trial.
 snapshot: .venv/run-ready

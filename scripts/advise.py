@@ -12,7 +12,7 @@ from dpscale.advice.peak import Flops
 from dpscale.advice.settings import AdviceConfig
 from dpscale.advice.together import READS, advise
 from dpscale.errors import entry_point
-from dpscale.files import write_sealed
+from dpscale.files import refuse_output, write_sealed
 from dpscale.tables import read_table
 from dpscale.tables.advice import make_table
 from dpscale.typed import validated
@@ -28,6 +28,8 @@ def main() -> int:
     parser.add_argument("--table", type=Path, required=True, help="the csv file")
     parser.add_argument("--page", type=Path, required=True, help="the page")
     args = parser.parse_args()
+    for path in (args.table, args.page):
+        refuse_output(path, [] if args.flops is None else [args.flops])
     flops = None
     if args.flops is not None:
         counted = json.loads(args.flops.read_text())

@@ -1,6 +1,6 @@
 """One archive of records, tables, figures, configuration, lock files, code and checksums, for a repository of research data.
 
-It is made of what the rules declare, refuses what is missing or out of date by name, and is the same for the same results.
+It is made of what the rules declare, refuses what is missing, out of date or damaged by name, and is the same for the same results.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dpscale.bundles.readme import readme
 from dpscale.config import Config, load_config
 from dpscale.errors import UserError, entry_point
 from dpscale.reading import merged_configs
+from dpscale.rerun import rerun_command
 from dpscale.snapshots import NAME
 from dpscale.tables import read_table
 
@@ -41,18 +42,27 @@ def main() -> int:
     if re.fullmatch(NAME, args.name) is None:
         raise UserError(f"{args.name!r} is no name of a bundle; take letters, digits, '.', '_' and '-'")
     config = merged(args.config)
-    made = contents.made_by_workflow(args.targets, args.config[1:])
+    made = contents.made_by_workflow(args.targets, args.config, config.experiments)
     contents.refuse_unfinished(made)
-    files: dict[str, Path | bytes] = dict(contents.results_of(made, config))
+    results = dict(contents.results_of(made, config))
+    contents.refuse_damaged(
+        [path for name, path in results.items() if name.startswith("results/")], Path(config.results_dir)
+    )
+    files: dict[str, Path | bytes] = dict(results)
     experiments = [name for name in config.experiments if f"results/{name}/tables/records.csv" in files]
     if not experiments:
         raise UserError(f"{' '.join(args.targets)}: of no experiment's trials; name experiments, tables or figures")
-    records = {name: read_table(Path(config.results_dir, name, "tables"), "records") for name in experiments}
+    records, timings = (
+        {name: read_table(Path(config.results_dir, name, "tables"), table) for name in experiments}
+        for table in ("records", "timings")
+    )
     contents.refuse_foreign_records(Path(config.results_dir), records)
     files |= dict(contents.code_files()) | dict(contents.own_code_files(config))
-    files["config.yaml"] = contents.config_text(config, experiments, source).encode()
+    more = args.config[0].with_name("more.yaml")  # which the Snakefile loads by itself
+    measured_by = rerun_command(config.results_dir, config.data_dir, [path for path in args.config[1:] if path != more])
+    files["config.yaml"] = contents.config_text(config, experiments, source, measured_by).encode()
     files["installed.txt"] = contents.installed().encode()
-    files["README.md"] = readme(args.name, args.targets, list(files), records, source).encode()
+    files["README.md"] = readme(args.name, args.targets, list(files), records, timings, source).encode()
     write_archive(path, args.name, files)
     size_MB = path.stat().st_size / 1e6
     print(f"{path}: {len(files) + 1} files, {size_MB:.1f} MB")

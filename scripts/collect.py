@@ -12,7 +12,7 @@ from dpscale.config import load_config
 from dpscale.disk import room_for
 from dpscale.errors import entry_point
 from dpscale.files import sha256_of, write_sealed
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 from dpscale.record import RECORD, Record, is_there, read_samples, read_steps
 from dpscale.references import published, sets_of
 from dpscale.tables import make_tables

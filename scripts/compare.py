@@ -27,10 +27,10 @@ from tabulate import tabulate
 from dpscale.config import FigureConfig
 from dpscale.errors import entry_point
 from dpscale.figures import render
-from dpscale.files import write_atomically
-from dpscale.snapshots import FOLDER, find, read
-from dpscale.tables.cells import measured, name_of
-from dpscale.tables.changes import changes, environment_changes, is_slower, is_untested
+from dpscale.files import sha256_of, write_atomically
+from dpscale.snapshots import FOLDER, occasion
+from dpscale.tables.cells import name_of
+from dpscale.tables.changes import SAME_LAUNCHES, changes, environment_changes, is_slower, is_untested
 from dpscale.typed import validated
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def exit_code(cells: pd.DataFrame) -> int:
 
 def described(tables: dict[str, pd.DataFrame], before: Occasion, after: Occasion) -> Iterator[str]:
     """What is printed: which two, in what else they differ, each cell, and the end of it."""
-    yield f"before: {_when(before)}\nafter:  {_when(after)}\n"
+    yield f"before: {before.description}\nafter:  {after.description}\n"
     facts = tables["environment_changes"]
     if facts.empty:
         yield "Environment: no recorded fact differs.\n"
@@ -64,15 +64,20 @@ def described(tables: dict[str, pd.DataFrame], before: Occasion, after: Occasion
     untested: list[Any] = list(cells[is_untested(cells)].itertuples())
     for cell in slower:
         yield f"SLOWER by {100 * (1 - cell.throughput_ratio):.1f} %: {_name(cell)}"
+    same = cells[cells.verdict == SAME_LAUNCHES]
+    for experiment, those in same.groupby("experiment", sort=False):
+        everything = len(those) == (cells.experiment == experiment).sum()
+        names = "all its cells" if everything else ", ".join(name_of(cell) for cell in those.itertuples())
+        yield f"NOT COMPARED: {experiment}: {names}: the very launches of before; measure again, then compare"
+    shared = cells[cells.verdict != SAME_LAUNCHES].groupby("experiment", sort=False).repeats_shared.sum()
+    for name, count in shared[shared > 0].items():
+        yield f"{name}: {count} launches are in both sets; they count as measured before alone."
     for cell in untested:
+        if cell.verdict == SAME_LAUNCHES:
+            continue
         yield f"NOT COMPARED: {_name(cell)}: {cell.verdict}{'' if pd.isna(cell.differs_in) else f': {cell.differs_in}'}"
     if not slower and not untested:
         yield "No cell is shown to be slower."
-
-
-def _when(occasion: Occasion) -> str:
-    good = measured(occasion.timings)
-    return f"{len(good)} launches from {good.started_at.min()} to {good.ended_at.max()}"
 
 
 def _short(value: Any) -> str:
@@ -110,7 +115,8 @@ def write(tables: dict[str, pd.DataFrame], folder: Path, settings: FigureConfig)
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         write_atomically(folder / f"{name}.csv", table.to_csv(index=False).encode())
-    for kind, content in render("changes", tables, settings).items():
+    source = f"changes.csv sha256:{sha256_of(folder / 'changes.csv')}"  # which scripts/trace_figure.py looks for
+    for kind, content in render("changes", tables, settings, source=source).items():
         write_atomically(folder / f"changes.{kind}", content)
 
 
@@ -125,7 +131,7 @@ def main() -> int:
     parser.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever a comparison finds")
     args = parser.parse_args()
     settings = validated(FigureConfig, args.settings, "figures")
-    before, after = (read(find(name, args.snapshots)) for name in (args.before, args.after))
+    before, after = (occasion(name, args.snapshots) for name in (args.before, args.after))
     tables = {"changes": changes(before, after), "environment_changes": environment_changes(before, after)}
     if args.out is not None:
         write(tables, args.out, settings)

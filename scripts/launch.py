@@ -6,9 +6,7 @@ This is what the `trial` rule runs; started by hand, it measures the same trial 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,6 +19,7 @@ from dpscale.code import SCRIPTS, trial_code
 from dpscale.environment import describe_machine
 from dpscale.largest import with_its_batch
 from dpscale.launching import attempt, launches, slurm
+from dpscale.launching.again import rerun_command
 from dpscale.launching.history import FOLDER, History, identity_of
 from dpscale.record import MONITOR, RECORD, STEPS, Record
 from dpscale.trial import Trial
@@ -100,7 +99,7 @@ def measure(trial: Trial, args: argparse.Namespace, log: launches.Log) -> str:
             return "ok: node 0 has the record"
         launch = {
             "command": [sys.executable, *sys.argv],
-            "rerun": rerun_command(trial, args),
+            "rerun": again(trial, args),
             "started_at": started.isoformat(),
             "ended_at": datetime.now(timezone.utc).isoformat(),
             "port_attempts": attempts,
@@ -121,25 +120,13 @@ def manifest_in(data: Path) -> str:
     return manifest.read_text() if manifest.exists() else ""
 
 
-def rerun_command(trial: Trial, args: argparse.Namespace) -> str:
-    """One line for a shell that measures this trial again, alone, from any folder; its record goes into `again`, beside this
-    one. On several nodes it is to be typed where this one was: in such a job, or on each machine."""
-    settings = json.loads(os.environ.get(slurm.SETTINGS, "{}"))
-    settings.pop("prelude", None)  # it came before this process; and nobody knows what stands in it
-    variables = {slurm.SETTINGS: json.dumps(settings)} if settings else {}
+def again(trial: Trial, args: argparse.Namespace) -> str:
+    """The command that measures this trial again."""
+    variables = {}
     if own.is_own(trial.model):
         variables[own.FOLDERS] = os.pathsep.join(str(folder.absolute()) for folder in own.search_folders())
-    again = args.folder.absolute() / "again"
-    by_hand = {"node-rank": args.node_rank, "master-addr": args.master_addr, "master-port": args.master_port}
-    return shlex.join(
-        [
-            *("env", *(f"{name}={value}" for name, value in variables.items())),
-            *(sys.executable, str(SCRIPTS / "launch.py"), f"--data={args.data.absolute()}"),
-            *(f"--folder={again}", f"--log={again / 'trial.log'}"),
-            *(f"--{name}={value}" for name, value in by_hand.items() if value is not None),
-            *trial.to_args(),
-        ]
-    )
+    arguments = [f"--data={args.data.absolute()}", *trial.to_args()]
+    return rerun_command(SCRIPTS / "launch.py", args, "trial.log", arguments, variables)
 
 
 def commit(draft: Record, launch: dict, drafts: Path, folder: Path) -> str:

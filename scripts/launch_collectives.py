@@ -16,6 +16,7 @@ from typing import Any
 from dpscale.code import SCRIPTS, collectives_code
 from dpscale.collectives.run import FILE, TIMES, Result, Run, write_unavailable
 from dpscale.launching import attempt, launches
+from dpscale.launching.again import rerun_command
 from dpscale.launching.history import FOLDER, History, identity_of
 from dpscale.launching.placement import ByHand
 
@@ -33,6 +34,7 @@ def measure(run: Run, args: argparse.Namespace, log: launches.Log) -> str:
     with attempt.locked(folder if first_node else folder / f".node{args.node_rank}") as drafts:
         launch: dict[str, Any] = {
             "command": [sys.executable, *sys.argv],
+            "rerun": again(run, args),
             "started_at": datetime.now(timezone.utc).isoformat(),
             "code": collectives_code(run.launcher),
             "slurm": job,
@@ -61,6 +63,13 @@ def start_ranks(run: Run, by_hand: ByHand | None, job: dict[str, Any] | None, dr
         return launches.run_ranks(argv, launches.environment_for(run, drafts), run.timeout_s, drafts, log)
 
     launches.run_attempts(run, by_hand, job, drafts, command, (str(drafts),), start, log)
+
+
+def again(run: Run, args: argparse.Namespace) -> str:
+    """The command that times this run's collectives again."""
+    network = None if run.network is None else str(Path(run.network).absolute())
+    arguments = replace(run, network=network).to_args()
+    return rerun_command(SCRIPTS / "launch_collectives.py", args, "run.log", arguments, {})
 
 
 def commit(draft: Result, launch: dict[str, Any], drafts: Path, folder: Path) -> None:

@@ -10,31 +10,43 @@ from pathlib import Path
 from dpscale.config import load_config
 from dpscale.errors import entry_point
 from dpscale.files import write_sealed
+from dpscale.forecasting.forecasts import plan_forecasts
 from dpscale.methods import sections_of
 from dpscale.methods.page import page
 from dpscale.methods.study import Study
-from dpscale.plan import plan_trials
-from dpscale.record import Record
+from dpscale.planning.collectives import plan_collectives
+from dpscale.planning.plan import plan_trials
+from dpscale.record import RECORD, Record
 from dpscale.tables import read_table
+from dpscale.trial import Trial
 from dpscale.workloads.prepared import MANIFEST, read_manifest
 
-TABLES_READ = ("summary", "timings", "comparisons", "causes", "monitor", "collectives", "records")
+TABLES_READ = ("summary", "timings", "comparisons", "causes", "monitor", "collectives", "prediction", "records")
 
 
 def study_of(experiment: str, config_json: dict[str, object], results: Path, data: Path) -> Study:
     """What there is: the records that the tables are made from, and no others."""
     config = load_config(config_json)
-    trials = plan_trials(config)[experiment]
+    plans = plan_trials(config)
+    forecasts = plan_forecasts(config, plans, plan_collectives(config))[experiment]
     tables = {name: read_table(results / experiment / "tables", name) for name in TABLES_READ}
     paths = [results / str(path) for path in tables["records"].record.dropna()]
     return Study(
         name=experiment,
         settings=config.experiments[experiment],
-        trials=trials,
+        trials=plans[experiment],
         records=[Record.read(path) for path in paths],
         tables=tables,
         manifest=read_manifest(data) if (data / MANIFEST).exists() else None,
+        for_prediction=[(trial, record_of(trial, results)) for forecast in forecasts for trial in forecast.sweep],
     )
+
+
+def record_of(trial: Trial, results: Path) -> Record | None:
+    """None where it is not there, or is of another configuration."""
+    path = results / trial.folder / RECORD
+    record = Record.read(path) if path.exists() else None
+    return record if record is not None and record.trial == trial else None
 
 
 @entry_point

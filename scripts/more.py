@@ -18,8 +18,8 @@ from tabulate import tabulate
 from dpscale import statistics
 from dpscale.config import MOST_REPEATS, Config, load_config
 from dpscale.errors import UserError, entry_point
-from dpscale.files import write_atomically
-from dpscale.plan import plan_trials
+from dpscale.files import refuse_output, write_atomically
+from dpscale.planning.plan import plan_trials
 from dpscale.reading import merged_configs
 from dpscale.tables import read_table
 from dpscale.tables.cells import name_of
@@ -46,14 +46,15 @@ def too_wide(summary: pd.DataFrame, percent: float) -> list[tuple[str, float, in
     return list(zip(names, width_percent[wide].tolist(), good.repeats[wide].astype(int).tolist(), strict=True))
 
 
-def raised(config: Config, percent: float, most: int) -> tuple[dict[str, dict[str, int]], list[list[Any]]]:
-    """Experiment -> cell -> its repeats to be, and rows that tell of all that are too wide.
+def raised(config: Config, percent: float, most: int) -> tuple[dict[str, dict[str, int]], list[str], list[list[Any]]]:
+    """Experiment -> cell -> its repeats to be; the experiments that have launches to measure, of these and of what an
+    interrupted run or a failed trial has left of earlier ones; and rows that tell of all cells that are too wide.
 
     Raises:
         UserError: no experiment has tables.
     """
     found: dict[str, dict[str, int]] = {}
-    rows = []
+    due, rows = set(), []
     plans = plan_trials(config)
     folders = {name: Path(config.results_dir, name, "tables") for name in plans}
     measured = {name: folder for name, folder in folders.items() if (folder / "summary.csv").exists()}
@@ -65,8 +66,11 @@ def raised(config: Config, percent: float, most: int) -> tuple[dict[str, dict[st
             wanted = repeats_wanted(width_percent, repeats, percent, most)
             if cell in planned and wanted > planned[cell]:
                 found.setdefault(name, {})[cell] = wanted
-            rows.append([name, cell, width_percent, repeats, max(wanted, planned[cell])])
-    return found, rows
+            to_be = max(wanted, planned[cell])
+            if cell in planned and to_be > repeats:
+                due.add(name)
+            rows.append([name, cell, width_percent, repeats, to_be])
+    return found, [name for name in measured if name in due], rows
 
 
 def together(old: Mapping[str, Mapping[str, int]], new: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
@@ -87,9 +91,10 @@ def main() -> int:
         raise UserError(f"--percent={args.percent:g}: give a positive number (make MORE=...)")
     if not 0 < args.most <= MOST_REPEATS:
         raise UserError(f"--most={args.most}: give a number from 1 to {MOST_REPEATS} (make MOST=...)")
+    refuse_output(args.out, args.config)
     paths = [args.config[0], *([args.out] if args.out.exists() else []), *args.config[1:]]
     config = load_config(merged_configs(paths), source)
-    found, rows = raised(config, args.percent, args.most)
+    found, due, rows = raised(config, args.percent, args.most)
     header = ["experiment", "cell", "width, %", "repeats", "repeats to be"]
     print(
         tabulate(rows, header, floatfmt=".1f") if rows else f"no interval is wider than {args.percent:g} %",
@@ -98,7 +103,8 @@ def main() -> int:
     if found:
         text = yaml.safe_dump({"more_repeats": together(config.more_repeats, found)})
         write_atomically(args.out, (HEADER + text).encode())
-        print(*found)
+    if due:
+        print(*due)
     return 0
 
 

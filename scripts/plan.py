@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from dpscale.collectives.planning import plan_collectives
 from dpscale.config import load_config
 from dpscale.errors import entry_point
 from dpscale.forecasting.forecasts import plan_forecasts
-from dpscale.plan import plan_trials, upper_bound_device_hours
+from dpscale.planning.collectives import plan_collectives
+from dpscale.planning.plan import plan_trials, upper_bound_device_hours
 from dpscale.reading import read_config
 from dpscale.trial import LARGEST, Trial
 

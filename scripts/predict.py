@@ -18,7 +18,6 @@ import numpy as np
 
 from dpscale import own
 from dpscale.code import digest_of
-from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import FILE as COLLECTIVES
 from dpscale.collectives.run import Result, Run, read_times
 from dpscale.config import load_config
@@ -26,16 +25,17 @@ from dpscale.errors import UserError, entry_point
 from dpscale.files import sha256_of
 from dpscale.forecasting.calibration_file import FILE, Calibrated, write_calibrations
 from dpscale.forecasting.forecasts import Forecast, plan_forecasts
-from dpscale.forecasting.ledger import LEDGER, Entry, Interval, append
+from dpscale.forecasting.ledger import LEDGER, Entry, Interval, append_predictions, read_ledger, refuse_lost
 from dpscale.forecasting.measured_parts import Measured, measurements_of
-from dpscale.plan import plan_trials
+from dpscale.planning.collectives import plan_collectives
+from dpscale.planning.plan import plan_trials
 from dpscale.record import RECORD, Record, read_steps
 from dpscale.scaling_model.baselines import baseline_epoch_times_s
 from dpscale.scaling_model.calibration import INTERVALS_PERCENT, Calibration, calibrate
 from dpscale.scaling_model.laws import LAWS
+from dpscale.scaling_model.losses import largest_losses, scaling_efficiency
 from dpscale.scaling_model.measurements import Exchange
 from dpscale.scaling_model.prediction import PARTS, Setting, predict
-from dpscale.scaling_model.what_if import scaling_efficiency
 from dpscale.tables.collectives import times_of_a_call_s
 from dpscale.trial import Trial
 from dpscale.workloads.prepared import check_limit, read_manifest
@@ -125,18 +125,11 @@ def entries(
     forecast: Forecast,
     made: Calibrated,
     calibration: Calibration,
-    results: Path,
     facts: dict[str, Any],
-    planned: Sequence[Trial],
 ) -> list[Entry]:
     """One for each target that has a sample for each of its devices."""
     setting = made.setting
-    targets = [
-        target
-        for target in forecast.targets
-        if setting.scaling == "weak" or setting.batch % target.devices == 0
-        if setting.steps(np.array([target.devices]))[0] >= 1
-    ]
+    targets = [target for target in forecast.targets if setting.fits(np.array([target.devices]))[0]]
     for target in targets:
         calibration.refuse_unmeasured(target.nodes, target.devices_per_node)
     nodes, devices_per_node = (
@@ -145,8 +138,8 @@ def entries(
     found = predict(calibration.profile, calibration.network, setting, nodes, devices_per_node)
     intervals = {percent: calibration.interval(found, percent) for percent in INTERVALS_PERCENT}
     baselines = baseline_epoch_times_s(LAWS, made.measurements.launches, setting, nodes * devices_per_node)
-    limits = found.limits()
-    efficiency = scaling_efficiency(calibration.profile, calibration.network, setting, nodes * devices_per_node, found)
+    losses = largest_losses(calibration.profile, calibration.network, setting, found)
+    efficiency = scaling_efficiency(calibration.profile, calibration.network, setting, found)
     return [
         Entry(
             **facts,
@@ -156,13 +149,8 @@ def entries(
             launcher=forecast.launcher,
             nodes=target.nodes,
             devices_per_node=target.devices_per_node,
+            configuration=forecast.trials[0].configuration,
             setting=asdict(setting),
-            measured_before=any(
-                (results / trial.folder / RECORD).exists()
-                for trial in planned
-                if trial.strategy in forecast.same
-                if (trial.launcher, trial.topology) == (forecast.launcher, target)
-            ),
             epoch_time_s=float(found.epoch_time_s[0, place]),
             intervals={
                 str(percent): Interval(low=float(low[place]), high=float(high[place]))
@@ -172,7 +160,8 @@ def entries(
             steps=float(found.steps[place]),
             parts={name: float(getattr(found, name)[0, place]) for name in PARTS},
             epoch_fixed_s=float(found.epoch_fixed_s[0, place]),
-            limited_by=limits[place],
+            limited_by=losses[place].name,
+            limited_by_share=losses[place].share,
             baselines={law: float(times[place]) for law, times in baselines.items()},
         )
         for place, target in enumerate(targets)
@@ -205,6 +194,7 @@ def main() -> int:
     forecasts = plan_forecasts(config, plans, runs)[args.experiment]
     code = digest_of(("predict.py",))
     up_to = config.experiments[args.experiment].prediction.calibrate_up_to
+    refuse_lost(args.out)
     made, lines = [], []
     for forecast in forecasts:
         inputs = inputs_of([forecast], args.results)
@@ -212,9 +202,10 @@ def main() -> int:
         made.append(one)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         facts = {"predicted_at": now, "code": code, "inputs": inputs, "calibrated_up_to": up_to}
-        lines += entries(forecast, one, calibration, args.results, facts, plans[args.experiment])
-    new = append(args.out / LEDGER, lines)
+        lines += entries(forecast, one, calibration, facts)
+    new = append_predictions(args.out / LEDGER, lines)
     facts = {"experiment": args.experiment, "calibrated_up_to": up_to, "code": code}
+    facts["ledger"] = read_ledger(args.out / LEDGER).digests[-1]
     write_calibrations(args.out / FILE, made, {**facts, "inputs": inputs_of(forecasts, args.results)})
     print(f"{len(new)} new predictions of {len(lines)}, in {args.out / LEDGER}")
     return 0

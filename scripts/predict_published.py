@@ -15,8 +15,8 @@ from statistics import mean, median
 from tabulate import tabulate
 
 from dpscale.errors import UserError, entry_point
-from dpscale.files import write_atomically
-from dpscale.published import FACTS, METRICS, Published, read_published, value_of
+from dpscale.files import refuse_output, write_atomically
+from dpscale.published import FACTS, HARDWARE, METRICS, Published, read_published, value_of
 from dpscale.scaling_model.laws import LAWS
 from dpscale.scaling_model.observed import Family, Layout, calibration
 from dpscale.scaling_model.reduced import Form, Prior, fit_prior
@@ -72,7 +72,8 @@ def percent(part: float | None) -> str:
 
 def show_family(family: Family, outcomes: Sequence[Outcome], up_to: int) -> None:
     used = ", ".join(map(str, calibration(family.points, up_to)))
-    print(f"\n{family.name}\n{family.source}; {family.metric} in {family.unit}, from {used}")
+    origin = ", ".join(filter(None, (family.source, family.gpu, family.interconnect)))
+    print(f"\n{family.name}\n{origin}; {family.metric} in {family.unit}, from {used}")
     rows = []
     for outcome in outcomes:
         value, low, high = values_of(outcome)
@@ -82,7 +83,7 @@ def show_family(family: Family, outcomes: Sequence[Outcome], up_to: int) -> None
                 str(outcome.target),
                 "n/a" if measured is None else f"{measured:.5g}",
                 f"{value:.5g} [{low:.5g}, {high:.5g}]",
-                {None: "", True: "hit", False: "miss"}[outcome.hit],
+                "calibrated from" if outcome.is_calibrating else {None: "", True: "hit", False: "miss"}[outcome.hit],
                 percent(outcome.error()),
                 *(percent(outcome.error(law)) for law in LAWS),
             ]
@@ -109,8 +110,8 @@ def summary(measured: Sequence[Outcome]) -> str:
 
 
 def show_accuracy(outcomes: Sequence[Outcome]) -> None:
-    """Of those that were measured."""
-    measured = [outcome for outcome in outcomes if outcome.measured is not None]
+    """Of those that were measured, and not calibrated from."""
+    measured = [outcome for outcome in outcomes if outcome.to_compare is not None]
     if not measured:
         print("\nno family has measured points beyond its calibration: nothing to compare with")
         return
@@ -171,7 +172,19 @@ def show_forms(families: Sequence[Family], left_out: str) -> None:
 
 def write_outcomes(path: Path, outcomes: Iterable[Outcome], up_to: int) -> None:
     """One row for each prediction, in the table's own metric; errors are of the time per step."""
-    heads = [*FACTS, "software", "metric", "unit", "calibrated_up_to", "nodes", "gpus", "predicted", "low", "high"]
+    heads = [
+        *FACTS,
+        *HARDWARE,
+        "software",
+        "metric",
+        "unit",
+        "calibrated_up_to",
+        "nodes",
+        "gpus",
+        "predicted",
+        "low",
+        "high",
+    ]
     heads += ["measured", "hit", "step_time_error_percent", *(f"{law}_step_time_error_percent" for law in LAWS)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -180,7 +193,7 @@ def write_outcomes(path: Path, outcomes: Iterable[Outcome], up_to: int) -> None:
         family, target = outcome.family, outcome.target
         measured = None if outcome.measured is None else value_of(family, outcome.measured, target.devices)
         errors = [outcome.error(), *(outcome.error(law) for law in LAWS)]
-        facts = [getattr(family, fact) for fact in (*FACTS, "software", "metric", "unit")]
+        facts = [getattr(family, fact) for fact in (*FACTS, *HARDWARE, "software", "metric", "unit")]
         writer.writerow(
             [
                 *facts,
@@ -224,7 +237,7 @@ def show_refused(refused: Iterable[tuple[Family, str]]) -> None:
     for reason, families in by_reason.items():
         print(f"\nnot predicted, {reason}:")
         for family in families:
-            print(f"  {family.name} ({family.metric})")
+            print(f"  {family.name} ({', '.join(filter(None, (family.metric, family.gpu, family.interconnect)))})")
 
 
 def show_predictions(table: Published, args: argparse.Namespace) -> list[Outcome]:
@@ -259,6 +272,8 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, help="a CSV file for the predictions")
     args = parser.parse_args()
+    if args.out:
+        refuse_output(args.out, [args.table, args.prior])
     table = read_published(args.table)
     show_ignored(table)
     if args.validate:

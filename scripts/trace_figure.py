@@ -1,4 +1,7 @@
-"""Which records a figure was made from, and whether they are still what they were then: of an svg, png or pdf of results/."""
+"""Which records a figure was made from, and whether they are still what they were then: of an svg, png or pdf of results/.
+
+Of collectives, and of two result sets, it is the table that the figure was made from.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from dpscale.errors import UserError, entry_point
 from dpscale.files import sha256_of
 from dpscale.tables import read_table
 
-SOURCE = re.compile(rb"(records|collectives)\.csv sha256:([0-9a-f]{64})")  # as plot.py has put it into the file
+SOURCE = re.compile(rb"(records|collectives|changes)\.csv sha256:([0-9a-f]{64})")  # as plot.py has put it into the file
 
 
 def records_of(figure: Path) -> list[tuple[Path, str]]:
@@ -19,13 +22,17 @@ def records_of(figure: Path) -> list[tuple[Path, str]]:
     its table.
 
     Raises:
-        UserError: the figure names no table, or a file is not what it was when the figure was made.
+        UserError: the figure is not there or names no table, or a file is not what it was when the figure was made.
     """
+    if not figure.is_file():
+        raise UserError(f"{figure}: no such file; give an svg, png or pdf of results/<experiment>/figures")
     named = SOURCE.search(figure.read_bytes())
     if named is None:
         raise UserError(f"{figure}: names no records; make it again with this version")
     place = figure.resolve()
     folder = place.parents[2 if place.parent.name == "print" else 1] / "tables"
+    if named[1] == b"changes":  # of two sets, whose tables lie beside it
+        folder = place.parent
     origin, digest = folder / f"{named[1].decode()}.csv", named[2].decode()
     _hold(origin, digest)
     if origin.stem != "records":

@@ -8,6 +8,7 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +324,8 @@ def run(rank: int, trial: Trial, args: argparse.Namespace, laps: measure.Laps) -
         return
     if trial.batch_size_per_device is None:
         raise UserError(f"{trial.id}: the search for its batch could not run; delete its largest.json, search again")
+    for module in STRATEGIES[trial.base].imported_first:
+        import_module(module)
     laps.end("import_s")
     data = args.data if args.stage_to is None else staged(args.data, args.stage_to)
     laps.end("staging_s")

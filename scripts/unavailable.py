@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpscale import largest
-from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import FILE, Result, Run
 from dpscale.config import load_config
 from dpscale.errors import entry_point
-from dpscale.plan import plan_trials
+from dpscale.planning.collectives import plan_collectives
+from dpscale.planning.plan import plan_trials
 from dpscale.reading import merged_configs
 from dpscale.record import RECORD, Record
 from dpscale.trial import LARGEST, Trial

@@ -3,32 +3,38 @@
     python scripts/what_if.py results/<experiment>/predictions/calibration.json workflow/topologies/*.yaml
 
 Prints, for each topology file and each combination of settings: where the knee lies, where an epoch is shortest, and what
-limits it. --csv keeps every number of devices.
+takes most of the scaling efficiency there. --csv keeps every number of devices.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
 import itertools
+import math
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
+import numpy as np
 from tabulate import tabulate
 
 from dpscale.errors import UserError, entry_point
+from dpscale.files import refuse_output, write_atomically
 from dpscale.forecasting.calibration_file import Calibrated, read_calibrations
-from dpscale.scaling_model.calibration import Calibration, calibrate
+from dpscale.reading import read_keys
+from dpscale.scaling_model.calibration import calibrate
 from dpscale.scaling_model.machine import Machine
-from dpscale.scaling_model.prediction import Setting
+from dpscale.scaling_model.prediction import MIB, Setting
 from dpscale.scaling_model.what_if import LEAST_EFFICIENCY, Answer, answers, fastest, knee, placements
 from dpscale.typed import validated
 
 MOST_DEVICES = 16_384
+MOST_COUNTED = 10**15  # samples of an epoch, say: all whole numbers up to it are exact in floating point
+MOST_BUCKETS = 1000  # each is simulated, for every topology and draw
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,17 @@ class Case:
 
 def read_machine(path: Path) -> Machine:
     """Raises UserError: no such file, or not a topology as machine.py types it."""
-    try:
-        data = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: {error}; give a topology file such as those of workflow/topologies") from None
-    return validated(Machine, data if isinstance(data, dict) else {}, str(path))
+    return validated(Machine, read_keys(path, "nodes: 4, as the files of workflow/topologies have them"), str(path))
+
+
+def read_machines(paths: Sequence[Path]) -> dict[str, Machine]:
+    """By the files' names. Raises UserError: as `read_machine`, or two are called alike."""
+    by_name: dict[str, Path] = {}
+    for path in paths:
+        if path.stem in by_name:
+            raise UserError(f"{by_name[path.stem]}, {path}: two machines of one name; give one of them another")
+        by_name[path.stem] = path
+    return {name: read_machine(path) for name, path in by_name.items()}
 
 
 def settings(base: Setting, args: argparse.Namespace) -> Iterator[Setting]:
@@ -85,6 +97,31 @@ def settings(base: Setting, args: argparse.Namespace) -> Iterator[Setting]:
         )
 
 
+def refuse_many_buckets(calibrated: Calibrated, caps_MiB: Sequence[float]) -> None:
+    """Raises UserError: buckets would be too small to be simulated."""
+    gradients_MiB = sum(calibrated.measurements.bucket_bytes) / MIB
+    for cap_MiB in caps_MiB:
+        if gradients_MiB / cap_MiB > MOST_BUCKETS:
+            raise UserError(
+                f"--bucket-cap-MiB {cap_MiB:g}: more than {MOST_BUCKETS} buckets of {calibrated.strategy}'s {gradients_MiB:.3g} MiB "
+                f"of gradients; give at least {gradients_MiB / MOST_BUCKETS:.2g}"
+            )
+
+
+def left_out(setting: Setting, topologies: Sequence[tuple[int, int]]) -> str:
+    """Why some numbers of devices have no answer; empty if all have one."""
+    nodes, devices_per_node = np.array(topologies).T
+    devices = nodes * devices_per_node
+    missing = devices[~setting.fits(devices)]
+    if not len(missing):
+        return ""
+    each = "of each device" if setting.scaling == "weak" else "of all devices"
+    return (
+        f"No answer for {len(missing)} of {len(devices)} numbers of devices (such as {missing[0]}): {setting.batch} samples {each} "
+        f"in {setting.accumulation_steps} passes do not come out whole there, or {setting.samples} samples are too few for a step."
+    )
+
+
 def table(rows: list[tuple[Case, list[Answer]]], least_efficiency: float) -> str:
     """A line for each case; columns of settings in which all agree are left out."""
     lines = []
@@ -95,7 +132,7 @@ def table(rows: list[tuple[Case, list[Answer]]], least_efficiency: float) -> str
             line[f"{title}, devices"] = "none" if answer is None else answer.devices
             line[f"{title}, epoch s"] = "" if answer is None else _with_interval(answer)
             line[f"{title}, cost"] = "" if answer is None else _cost(answer, price)
-            line[f"{title}, limit"] = "" if answer is None else answer.limited_by
+            line[f"{title}, largest loss"] = "" if answer is None else _loss(answer)
         lines.append(line)
     columns = [
         name for name in lines[0] if name not in lines[0].keys() & rows[0][0].named.keys() or _differ(lines, name)
@@ -111,19 +148,23 @@ def _with_interval(answer: Answer) -> str:
     return f"{answer.epoch_time_s:.3g} [{answer.epoch_time_s_low:.3g}, {answer.epoch_time_s_high:.3g}]"
 
 
+def _loss(answer: Answer) -> str:
+    return answer.limited_by + ("" if answer.limited_by_share is None else f" ({100 * answer.limited_by_share:.0f} %)")
+
+
 def _cost(answer: Answer, price: float | None) -> str:
     return f"{answer.device_hours:.3g} device-h" if price is None else f"{price * answer.device_hours:.3g}"
 
 
 def write_csv(path: Path, rows: list[tuple[Case, list[Answer]]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        for number, (case, answer) in enumerate((case, answer) for case, found in rows for answer in found):
-            price = case.machine.price_per_device_hour
-            line = {**case.named, **asdict(answer), "cost": None if price is None else price * answer.device_hours}
-            if number == 0:
-                writer.writerow(line)
-            writer.writerow(line.values())
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*rows[0][0].named, *(field.name for field in fields(Answer)), "cost"])
+    for case, answer in ((case, answer) for case, found in rows for answer in found):
+        price = case.machine.price_per_device_hour
+        cost = None if price is None else price * answer.device_hours
+        writer.writerow([*case.named.values(), *asdict(answer).values(), cost])
+    write_atomically(path, text.getvalue().encode())
 
 
 def parse() -> argparse.Namespace:
@@ -142,7 +183,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--compression-s-per-byte",
-        type=float,
+        type=_not_negative,
         default=0.0,
         help="cost of compressing and restoring a byte of gradients",
     )
@@ -158,14 +199,20 @@ def parse() -> argparse.Namespace:
 
 
 def _count(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    if not 1 <= (value := int(text)) <= MOST_COUNTED:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {MOST_COUNTED}")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    if not 0 <= (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number from 0 on")
     return value
 
 
 def _positive(text: str) -> float:
-    if not (value := float(text)) > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    if not 0 < (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0")
     return value
 
 
@@ -178,26 +225,34 @@ def _share(text: str) -> float:
 @entry_point
 def main() -> int:
     args = parse()
-    machines = {path.stem: read_machine(path) for path in args.topologies}
+    if args.csv is not None:
+        refuse_output(args.csv, [args.calibration, *args.topologies])
+    machines = read_machines(args.topologies)
     rows: list[tuple[Case, list[Answer]]] = []
+    reasons: list[str] = []
     for calibrated in read_calibrations(args.calibration):
+        refuse_many_buckets(calibrated, args.bucket_cap_mib or [])
         calibration = calibrate(calibrated.measurements, calibrated.seed)
         for setting in settings(calibrated.setting, args):
             for name, machine in machines.items():
                 case = Case(calibrated, name, machine, setting)
-                rows.append((case, _answers(calibration, case, args.devices_up_to)))
+                topologies = placements_on(machine, args.devices_up_to)
+                rows.append((case, answers(calibration, machine.network, setting, topologies)))
+                reasons.append(left_out(setting, topologies))
     print(table(rows, args.least_efficiency))
-    print(f"\nKnee: the most devices at a scaling efficiency of {args.least_efficiency:g}. Intervals: 80 %.")
+    print(
+        f"\nKnee: the most devices at a scaling efficiency of {args.least_efficiency:g}. Intervals: 80 %. Largest loss: "
+        "what takes most of the efficiency that one device has, and how much of it."
+    )
+    for reason in dict.fromkeys(filter(None, reasons)):
+        print(reason)
     if args.csv is not None:
         write_csv(args.csv, rows)
     return 0
 
 
-def _answers(calibration: Calibration, case: Case, most: int) -> list[Answer]:
-    machine = case.machine
-    most = min(most, machine.nodes * machine.devices_per_node)
-    topologies = placements(most, machine.devices_per_node)
-    return answers(calibration, machine.network, case.setting, topologies)
+def placements_on(machine: Machine, most: int) -> list[tuple[int, int]]:
+    return placements(min(most, machine.nodes * machine.devices_per_node), machine.devices_per_node)
 
 
 if __name__ == "__main__":

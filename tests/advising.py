@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,8 +13,9 @@ from dpscale.advice.peak import Flops
 from dpscale.advice.sentences import Sentence
 from dpscale.advice.settings import AdviceConfig
 from dpscale.advice.together import advise
-from dpscale.forecasting.ledger import Entry
+from dpscale.forecasting.ledger import Entry, Ledger
 from dpscale.tables import make_tables
+from dpscale.tables.prediction import launches_of
 from dpscale.tables.prediction import make_table as prediction_of
 from dpscale.tables.schema import Measured
 
@@ -28,9 +30,13 @@ def cell(strategy: str, devices: int, epoch_s: float | Sequence[float], **change
 
 
 def tables_of(*cells: list[Measured], ledger: Sequence[Entry] = (), **others: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """All that advice reads, of one experiment; `others` are tables in place of those that the cells make."""
+    """All that advice reads, of one experiment: `ledger` are predictions of the cells' training; `others` are tables in place of
+    those that the cells make."""
     made = make_tables([item for launches in cells for item in launches])
-    return {**made, "prediction": prediction_of("quickstart", ledger, made["timings"]), **others}
+    configurations = {trial.strategy: trial.configuration for launches in cells for trial, _, _ in launches}
+    predictions = [replace(entry, configuration=configurations[entry.strategy]) for entry in ledger]
+    known = Ledger(predictions, list(launches_of(made["timings"])))
+    return {**made, "prediction": prediction_of("quickstart", known), **others}
 
 
 def advice(tables: dict[str, pd.DataFrame], flops: Flops | None = None, **settings: Any) -> list[Sentence]:

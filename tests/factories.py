@@ -380,20 +380,20 @@ def explained_record(
 
 
 def an_entry(**changes: Any) -> Entry:
-    """A line of the ledger: ddp by spawn on 1x4, calibrated on two devices, an epoch in 2 s."""
+    """A line of the ledger: ddp by spawn on 1x4 as in `a_trial`, calibrated on two devices, an epoch in 2 s; of a day before LAUNCH."""
     values: dict[str, Any] = {
-        "predicted_at": "2026-11-30T10:00:00+00:00",
+        "predicted_at": "2025-12-31T10:00:00+00:00",
         "code": "0123456789abcdef",
-        "inputs": {"quickstart/trials/ddp/spawn/1x1/r0/record.json": "ab" * 32},
+        "inputs": {f"quickstart/trials/ddp/spawn/{place}/r0/record.json": "ab" * 32 for place in ("1x1", "1x2")},
         "strategy": "ddp",
         "same": ["ddp"],
         "base": "ddp",
         "launcher": "spawn",
         "nodes": 1,
         "devices_per_node": 4,
+        "configuration": a_trial().configuration,
         "setting": {"samples": 1000, "batch": 32},
         "calibrated_up_to": 2,
-        "measured_before": False,
         "epoch_time_s": 2.0,
         "intervals": {"80": Interval(low=1.8, high=2.3), "95": Interval(low=1.6, high=2.5)},
         "scaling_efficiency": 0.8,
@@ -402,6 +402,7 @@ def an_entry(**changes: Any) -> Entry:
         | {"exposed_communication_s": 0.2, "straggler_s": 0.05},
         "epoch_fixed_s": 0.1,
         "limited_by": "exposed_communication",
+        "limited_by_share": 0.15,
         "baselines": {"ideal": 1.5},
     }
     return Entry(**{**values, **changes})

@@ -14,7 +14,8 @@ from dpscale.advice.sentences import PARTLY, QUESTIONS, SHOWN, WITHHELD, Sentenc
 from dpscale.record import Record
 from dpscale.tables.advice import make_table
 from dpscale.tables.cells import name_of
-from dpscale.tables.schema import ADVICE, TABLES, Measured
+from dpscale.tables.schema import TABLES, Measured
+from dpscale.tables.schema.outlook import ADVICE
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ CASES = {
     "all launches take the same, to the last digit": Expected(
         fastest=(WITHHELD, f"{UNKNOWN}. So far single/spawn/1x1 trained fastest: 2.00 s an epoch."),
         efficiency=(SHOWN, "No measured number of devices above one has a scaling efficiency of 80 %: at most"),
-        missing="launches of single/spawn/1x1 and ddp/spawn/1x2: so many that their intervals part",
+        missing="a difference between single/spawn/1x1 and ddp/spawn/1x2: all launches are equal",
         cells=[cell("single", 1, [2.0] * 6), cell("ddp", 2, [2.0] * 6)],
     ),
     "all intervals overlap": Expected(
@@ -112,8 +113,11 @@ CASES = {
         cells=[cell("single", 1, 4.0)],
     ),
     "nothing was measured": Expected(
-        fastest=(WITHHELD, f"{UNKNOWN}: no cell that trains a model was measured."),
-        efficiency=(WITHHELD, "only one device was measured"),
+        fastest=(WITHHELD, f"{UNKNOWN}: no cell that trains a model was measured (ddp/spawn/1x2: not measured yet; "),
+        efficiency=(
+            WITHHELD,
+            "nothing that trains a model was measured (ddp/spawn/1x2: not measured yet; ddp/spawn/1x4: needs",
+        ),
         missing="launches of at least two cells",
         cells=[[(a_trial(), None, None)], [(LARGE, an_unavailable_record(LARGE), None)]],
     ),

@@ -11,16 +11,25 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from factories import a_config
+from factories import a_config, an_entry
 from pipeline import Checkout, Done, whole_run
 
 from dpscale.bundles.archive import CHECKSUMS, checksums, write_archive
-from dpscale.bundles.contents import Made, config_text, read_summary, refuse_unfinished, results_of
+from dpscale.bundles.contents import Made, config_text, read_summary, refuse_damaged, refuse_unfinished, results_of
 from dpscale.bundles.readme import REBUILD, readme
 from dpscale.config import load_config
 from dpscale.errors import ConfigError, UserError
+from dpscale.forecasting.ledger import LEDGER, append_predictions
 
-MEASURING = {"trial", "time_collectives", "largest_batch", "predict", "prepare_dataset", "fetch_dataset"}
+MEASURING = {
+    "trial",
+    "asked_of_trial",
+    "time_collectives",
+    "largest_batch",
+    "predict",
+    "prepare_dataset",
+    "fetch_dataset",
+}
 SUMMARY = (
     "Building DAG of jobs...\n"
     "output_file\tdate\trule\tlog-file(s)\tstatus\tplan\n"
@@ -86,9 +95,11 @@ def test_results_that_lie_elsewhere_get_the_same_place(tmp_path: Path) -> None:
 def test_the_configuration_is_the_merged_one_which_measures_nothing() -> None:
     strategies = {"ddp": {"bucket_cap_MiB": 1}, "single": None}
     asked = load_config({**a_config(strategies=strategies), "results_dir": "/elsewhere", "data_dir": "/data"})
-    text = config_text(asked, ["quick"], "config.yaml, more.yaml")
+    text = config_text(asked, ["quick"], "config.yaml, more.yaml", "snakemake -- /elsewhere/")
     kept = load_config(yaml.safe_load(text))
-    assert kept == asked.model_copy(update={"results_dir": "results", "data_dir": "data", "from_records": True})
+    moved = {"results_dir": "results", "data_dir": "data"}
+    of_a_bundle = {"from_records": True, "measured_by": "snakemake -- /elsewhere/"}
+    assert kept == asked.model_copy(update={**moved, **of_a_bundle})
     assert "config.yaml, more.yaml" in text
     assert "/elsewhere" in text
 
@@ -96,7 +107,9 @@ def test_the_configuration_is_the_merged_one_which_measures_nothing() -> None:
 def test_experiments_that_are_not_in_the_bundle_are_not_in_its_configuration() -> None:
     experiment = a_config()["experiments"]["quick"]
     asked = load_config({"experiments": {"quick": experiment, "other": experiment}})
-    assert list(yaml.safe_load(config_text(asked, ["other"], "config.yaml"))["experiments"]) == ["other"]
+    assert list(
+        yaml.safe_load(config_text(asked, ["other"], "config.yaml", "snakemake -- results/"))["experiments"]
+    ) == ["other"]
 
 
 def test_whole_and_partial_results_exclude_each_other() -> None:
@@ -108,17 +121,29 @@ def test_the_readme_says_what_each_file_is_and_knows_new_ones_by_their_place() -
     records = pd.DataFrame(
         [["ok", "2026-11-30T10:00:00", "abc", "def-dirty"]], columns=["status", "started_at", "code_digest", "commit"]
     )
+    timings = pd.DataFrame(
+        [["ok", "2026-11-30T10:00:30"], ["unavailable", "2026-11-30T11:00:00"]], columns=["status", "ended_at"]
+    )
     files = [
         f"results/small/{name}"
         for name in ("tables/advice.csv", "advice.html", "tomorrow.html", "figures/print/speedup.one_column.pdf")
     ]
-    text = " ".join(readme("demo", ["small"], files, {"small": records}, "config.yaml").split())
+    text = " ".join(readme("demo", ["small"], files, {"small": records}, {"small": timings}, "config.yaml").split())
     assert "| `results/small/tables/advice.csv` | table advice: dpscale/docs/reference.md#advice" in text
     assert "| `results/small/advice.html` | what to do: a verdict, why, and what next |" in text
     assert "| `results/small/tomorrow.html` | a page for a browser" in text
     assert "How much faster do N devices train than one? (for print)" in text
-    assert "| small | 1 | 2026-11-30T10:00:00 |" in text
+    assert "| small | 1 | 2026-11-30T10:00:00 | 2026-11-30T10:00:30 | abc | def-dirty |" in text
     assert f"{REBUILD} small" in text
+
+
+def test_a_ledger_that_was_changed_is_refused_for_nothing_makes_it_again(tmp_path: Path) -> None:
+    ledger = tmp_path / "small/predictions" / LEDGER
+    append_predictions(ledger, [an_entry()])
+    refuse_damaged([ledger], tmp_path)
+    ledger.write_text(ledger.read_text().replace('"steps": 2.0', '"steps": 3.0'))
+    with pytest.raises(UserError, match="cut or changed since it was made; put the file back"):
+        refuse_damaged([ledger], tmp_path)
 
 
 # --- the archive ---------------------------------------------------------------------------------------------------
@@ -167,15 +192,23 @@ def unpacked(archive: Path, to: Path) -> Path:
 # --- of a real run -------------------------------------------------------------------------------------------------
 
 
+PRESET = "my preset.yaml"
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """As measured by a preset, which the explorer's commands name."""
     whole, _ = whole_run(tmp_path_factory.getbasetemp())
-    return whole.copy(tmp_path_factory.mktemp("bundle") / "dpscale")
+    copy = whole.copy(tmp_path_factory.mktemp("bundle") / "dpscale")
+    (copy.root / PRESET).write_text("partial: false\n")
+    copy.run("results/small/explore.html", "--configfile", PRESET)
+    assert f"--configfile '{PRESET}' -- results/small/" in copy.results("small/explore.html").read_text()
+    return copy
 
 
-def bundle(copy: Checkout, name: str = "small") -> subprocess.CompletedProcess[str]:
+def bundle(copy: Checkout, name: str = "small", *targets: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "scripts/bundle.py", name],
+        [sys.executable, "scripts/bundle.py", name, "--config", "config.yaml", PRESET, "--targets", *targets],
         cwd=copy.root,
         env=copy.environment(),
         capture_output=True,
@@ -228,7 +261,7 @@ def test_everything_is_rebuilt_byte_for_byte_and_nothing_is_measured(
     figures = [name for name in before if name.startswith("results/small/figures/")]
     assert len(tables) > 10
     assert len(figures) > 30
-    for name in [*tables, *figures, "results/small/methods.html"]:
+    for name in [*tables, *figures, "results/small/methods.html", "results/small/explore.html"]:
         path = folder / name
         assert path.stat().st_mtime > 1_000_000_000, f"{name} was not made again"
         assert path.read_bytes() == before[name], name
@@ -244,6 +277,24 @@ def test_a_record_that_is_missing_is_an_error_and_not_measured(rebuilt: tuple[Pa
     finally:
         lost.with_name("kept").rename(lost)
     assert "from_records = True: missing: results/small/trials/ddp/spawn/1x2/r0/record.json" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("record.json", "not a whole record"), ("steps.parquet", "missing, cut or not of this record")]
+)
+def test_a_record_that_is_cut_is_an_error_whose_remedy_is_the_bundle_and_no_measurement(
+    name: str, said: str, rebuilt: tuple[Path, Done, dict[str, bytes]]
+) -> None:
+    folder, _, before = rebuilt
+    cut = f"results/small/trials/ddp/spawn/1x2/r0/{name}"
+    (folder / cut).write_bytes(before[cut][:-100])
+    try:
+        output = Checkout(folder).refused("-n", "-s", "dpscale/Snakefile", "--forceall")
+    finally:
+        (folder / cut).write_bytes(before[cut])
+    assert f"from_records = True: {cut}: {said}" in output
+    assert "; unpack the bundle anew" in output
+    assert "run the same command again" not in output
 
 
 def test_the_same_results_give_the_same_bundle(checkout: Checkout, made: Path) -> None:
@@ -268,6 +319,50 @@ def test_results_that_are_missing_or_out_of_date_are_refused_by_name(checkout: C
     assert "results/small/trials/independent/spawn/1x3/r0/record.json (missing)" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (checkout.root / "bundles/other.tar.gz").exists()
+
+
+def test_results_that_were_damaged_since_are_refused_by_name_whatever_their_times_say(
+    checkout: Checkout, made: Path
+) -> None:
+    trial = "results/small/trials/ddp/spawn/1x2/r0"
+    sealed = ["results/small/tables/summary.csv", "results/small/figures/speedup.svg", "results/small/explore.html"]
+    names = [*sealed, f"{trial}/steps.parquet", "results/small/trials/ddp/spawn/1x2/r1/monitor.parquet"]
+    paths = [checkout.root / name for name in names]
+    kept = [(path.read_bytes(), path.stat()) for path in paths]
+    try:
+        for path, (content, times) in zip(paths, kept, strict=True):
+            path.write_bytes(with_one_byte_flipped(content))
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        done = bundle(checkout, "other")
+    finally:
+        for path, (content, times) in zip(paths, kept, strict=True):
+            path.write_bytes(content)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert done.returncode == 1
+    assert "damaged; `make run`, " in done.stderr
+    for name in sealed:
+        assert f"\n{name}: cut or changed since it was made\n" in done.stderr
+    for name in names[3:]:
+        assert f"\n{name}: missing, cut or not of this record\n" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 + len(names)
+    assert not (checkout.root / "bundles/other.tar.gz").exists()
+
+
+def with_one_byte_flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+def test_a_target_that_no_rule_makes_is_refused_with_those_there_are_and_how_to_name_a_preset(
+    checkout: Checkout,
+) -> None:
+    done = bundle(checkout, "other", "second")
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        f"'second': no experiment, named target or file that config.yaml, {PRESET} gives; experiments: small; "
+    )
+    assert "PRESET=" in done.stderr
+    assert "MissingRuleException" not in done.stderr
 
 
 @pytest.mark.parametrize("name", ["../x", ".hidden", "a b"])

@@ -183,6 +183,14 @@ def test_no_buckets_ask_for_explain():
     assert "explain: true" in refusal(fabricated(), bucket_bytes=[], ready_share=[])
 
 
+def test_no_deviations_of_steps_ask_for_explain():
+    assert "how ranks' steps differ" in refusal(fabricated(), deviation_share=[])
+
+
+def test_rounds_of_other_buckets_are_refused():
+    assert "a moment for each of 3 buckets" in refusal(fabricated(), ready_share=[[0.5, 0.7, 0.9], [0.5, 0.9]])
+
+
 def unmeasured(measured, *topology):
     with pytest.raises(UserError) as caught:
         calibrate(measured, draws=2).refuse_unmeasured(*topology)
@@ -194,7 +202,18 @@ def test_one_node_says_nothing_of_several():
 
 
 def test_one_device_per_node_says_nothing_of_several():
-    assert "no exchange within a node" in unmeasured(fabricated(topologies=[(1, 1), (2, 1), (4, 1)]), 1, 4)
+    assert "no exchange within a node" in unmeasured(fabricated(topologies=[(1, 1), (2, 1), (4, 1)]), 2, 4)
+
+
+@pytest.mark.parametrize("measured", [[(1, 1), (2, 1), (4, 1)], [(1, 1), (2, 1), (2, 2), (4, 1)]])
+def test_several_nodes_say_nothing_of_one_whose_links_they_never_fill(measured):
+    assert "all exchanges were measured between nodes" in unmeasured(fabricated(topologies=measured), 1, 8)
+
+
+@pytest.mark.parametrize(("nodes", "each"), [(2, 8), (8, 2), (8, 1)])
+def test_exchanges_between_nodes_are_enough_for_several_nodes(nodes, each):
+    """Latencies within a node are told by those of 2x2, and its bandwidth plays no part."""
+    calibrate(fabricated(topologies=[(1, 1), (2, 1), (2, 2), (4, 1)]), draws=2).refuse_unmeasured(nodes, each)
 
 
 def test_without_contention_measured_ranks_of_one_node_are_not_predicted():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpscale.figures import make_figure, render
 from dpscale.tables.changes import Occasion, changes, environment_changes
 from dpscale.tables.schema import OF_TWO_SETS, frame
 
+LAUNCHED = count()  # no two launches are the same
 TEN = [2.0 + i / 1000 for i in range(10)]
 Cells = Mapping[str, Sequence[float]]
 
@@ -25,7 +27,7 @@ def of_cell(strategy: str) -> dict[str, Any]:
     return {"experiment": "small", "strategy": strategy, "launcher": "spawn", "nodes": 1, "devices_per_node": 2}
 
 
-def an_occasion(cells: Cells, asked: Mapping[str, Any] | None = None, **facts: Any) -> Occasion:
+def an_occasion(cells: Cells, asked: Mapping[str, Any] | None = None, name: str = "made", **facts: Any) -> Occasion:
     """Strategies with the epoch times of their launches; none at all makes one unavailable."""
     rows = []
     for strategy, epochs_s in cells.items():
@@ -38,7 +40,9 @@ def an_occasion(cells: Cells, asked: Mapping[str, Any] | None = None, **facts: A
             rows.append({**base, "repeat": 0, "status": "unavailable", "reason": "needs CUDA devices"})
     same = {"model": "convnet", "precision": "fp32"} | dict(asked or {})
     keys = [tuple(of_cell(strategy).values()) for strategy, epochs_s in cells.items() if epochs_s]
-    return Occasion(frame("timings", rows), dict.fromkeys(keys, same), [MACHINE | facts])
+    timings = frame("timings", rows)
+    timings["record_sha256"] = [str(next(LAUNCHED)) if row.status == "ok" else None for row in timings.itertuples()]
+    return Occasion(name, timings, dict.fromkeys(keys, same), [MACHINE | facts])
 
 
 def changed(before: Cells, after: Cells) -> pd.DataFrame:
@@ -62,9 +66,47 @@ def test_one_that_takes_half_as_long_is_faster():
     assert changed({"ddp": TEN}, {"ddp": times(0.5)}).loc["ddp"].verdict == "faster"
 
 
-def test_the_same_launches_show_no_difference():
+def test_equal_times_of_other_launches_show_no_difference():
     row = changed({"ddp": TEN}, {"ddp": TEN}).loc["ddp"]
     assert (row.verdict, row.throughput_ratio, row.cliffs_delta) == ("no difference shown", 1.0, 0.0)
+
+
+def test_a_set_against_itself_compares_nothing_and_says_which_launches_are_the_same():
+    before = an_occasion({"ddp": TEN, "single": TEN})
+    rows = changes(before, before)
+    assert set(rows.verdict) == {"the same launches"}
+    assert rows.p_value.isna().all()
+    assert compare.exit_code(rows) == compare.CANNOT_COMPARE
+    assert printed(before, before).splitlines()[-1] == (
+        "NOT COMPARED: small: all its cells: the very launches of before; measure again, then compare"
+    )
+
+
+def test_a_cell_that_was_not_measured_again_is_named_and_the_others_are_compared():
+    before = an_occasion({"ddp": TEN, "single": TEN})
+    after = also(before, "single", an_occasion({"ddp": times(2), "single": TEN}), "ddp")
+    rows = changes(before, after).set_index("strategy")
+    assert rows.verdict.to_dict() == {"ddp": "slower", "single": "the same launches"}
+    assert "NOT COMPARED: small: single/spawn/1x2: the very launches of before" in printed(before, after)
+
+
+def test_launches_of_both_sets_count_as_before_alone():
+    """As `make more` leaves them: the first six, and twice as slow ones since."""
+    before, since = an_occasion({"ddp": TEN[:6]}), an_occasion({"ddp": times(2)})
+    after = replace(since, timings=pd.concat([before.timings, since.timings], ignore_index=True))
+    row = changes(before, after).iloc[0]
+    assert (row.repeats_before, row.repeats_after, row.repeats_shared) == (6, 10, 6)
+    assert (row.verdict, row.cliffs_delta) == ("slower", -1.0)
+    assert "small: 6 launches are in both sets; they count as measured before alone." in printed(before, after)
+
+
+def also(before: Occasion, kept: str, after: Occasion, anew: str) -> Occasion:
+    """An occasion at which one strategy was measured anew and the other is as it was."""
+    parts = (
+        before.timings[before.timings.strategy == kept],
+        after.timings[after.timings.strategy == anew],
+    )
+    return replace(after, timings=pd.concat(parts, ignore_index=True))
 
 
 def test_p_values_are_adjusted_for_all_cells_that_are_compared():
@@ -81,6 +123,24 @@ def test_with_too_few_launches_a_cell_says_how_many_it_takes(launches, verdict):
 def test_many_cells_take_more_launches_than_one():
     cells = {f"s{number}": TEN[:6] for number in range(24)}
     assert set(changed(cells, cells).verdict) == {"too few repeats: it takes 7 of each"}
+
+
+def test_cells_that_can_not_be_tested_take_nothing_from_one_that_can():
+    few = {f"s{number}": TEN[:2] for number in range(23)}
+    rows = changed({"ddp": TEN[:6], **few}, {"ddp": times(2)[:6], **few})
+    assert (rows.loc["ddp"].verdict, rows.loc["ddp"].repeats_needed) == ("slower", 6)
+    assert rows.loc["ddp"].p_value_holm == rows.loc["ddp"].p_value
+    assert rows.loc["s0"].verdict == "too few repeats: it takes 7 of each"  # as they would be 24
+    assert rows.loc["s0":].p_value_holm.isna().all()
+
+
+def test_which_cells_are_tested_follows_from_numbers_of_launches_alone():
+    """24 of 6 launches: with 6 of each, nothing could be shown among 24; the one with 7 is tested by itself."""
+    cells = {f"s{number}": TEN[:6] for number in range(23)} | {"ddp": TEN[:7]}
+    for factor in (1, 2):
+        rows = changed(cells, {name: times(factor, epochs_s) for name, epochs_s in cells.items()})
+        assert rows.index[rows.p_value_holm.notna()].tolist() == ["ddp"]
+        assert rows.loc["ddp"].p_value_holm == rows.loc["ddp"].p_value
 
 
 def test_cells_of_one_set_alone_are_listed():
@@ -122,8 +182,9 @@ def test_facts_that_differ_are_listed_by_name_those_of_the_class_first():
     after = an_occasion({"ddp": TEN}, code_digest="new", settings={"OMP_NUM_THREADS": "2"})
     rows = environment_changes(before, after).set_index("fact")
     assert rows.index.tolist() == ["code_digest", "apex", "settings.OMP_NUM_THREADS"]
-    assert rows.loc["code_digest"].tolist() == ["old", "new", True]
-    assert rows.loc["settings.OMP_NUM_THREADS"].tolist() == ["1", "2", False]
+    values = ["before", "after", "of_the_class"]
+    assert rows.loc["code_digest", values].tolist() == ["old", "new", True]
+    assert rows.loc["settings.OMP_NUM_THREADS", values].tolist() == ["1", "2", False]
     assert pd.isna(rows.loc["apex"].after)
 
 
@@ -143,11 +204,13 @@ def test_equal_environments_have_no_row():
 CELLS, LAUNCHES, NOISE, COMPARISONS = 20, 10, 0.02, 100
 
 
-def noisy(draw: np.random.Generator, slow_down: float = 0.0) -> Occasion:
-    """Each cell of a level of its own; the eighth is slower by `slow_down`."""
+def noisy(draw: np.random.Generator, slow_down: float = 0.0, few: int = 0) -> Occasion:
+    """Each cell of a level of its own; the eighth is slower by `slow_down`; the last `few` have 3 launches."""
     levels = np.linspace(1, 5, CELLS)
     epochs_s = {
-        f"s{cell}": (level * (1 + slow_down * (cell == 7)) * np.exp(draw.normal(0, NOISE, LAUNCHES))).tolist()
+        f"s{cell}": (
+            level * (1 + slow_down * (cell == 7)) * np.exp(draw.normal(0, NOISE, LAUNCHES if cell < CELLS - few else 3))
+        ).tolist()
         for cell, level in enumerate(levels)
     }
     return an_occasion(epochs_s)
@@ -157,6 +220,12 @@ def test_the_same_code_twice_gives_a_verdict_in_at_most_5_of_100_comparisons():
     draw = np.random.default_rng(0)
     verdicts = [changes(noisy(draw), noisy(draw)).verdict for _ in range(COMPARISONS)]
     assert sum((of_one != "no difference shown").any() for of_one in verdicts) <= 5
+
+
+def test_so_it_does_where_only_some_cells_have_enough_launches():
+    draw = np.random.default_rng(2)
+    verdicts = [changes(noisy(draw, few=15), noisy(draw, few=15)).verdict for _ in range(COMPARISONS)]
+    assert sum(of_one.isin(["faster", "slower"]).any() for of_one in verdicts) <= 5
 
 
 def test_a_slow_down_of_5_percent_in_one_cell_is_found_in_at_least_90_of_100_comparisons():
@@ -218,7 +287,32 @@ def test_points_of_the_figure_lie_at_the_ratios_and_those_that_are_shown_are_fil
     assert [point.lines[0].get_markerfacecolor() for point in (one, two)] == ["0.1", "white"]
 
 
-def test_the_foot_of_the_figure_begins_with_what_is_not_the_same():
+def test_a_figure_that_can_not_hold_all_cells_holds_those_that_changed_and_counts_the_others():
+    before = {f"s{number}": TEN for number in range(65)}
+    tables = tables_of(an_occasion(before), an_occasion(before | {"s63": times(2), "s64": times(0.5)}))
+    figure = make_figure("changes", tables, FigureConfig())
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()][:3] == [
+        f"{strategy}/spawn/1x2" for strategy in ("s63", "s64", "s0")
+    ]
+    foot = " ".join(figure.get_supxlabel().split())
+    assert "Cells that are not drawn: 5 no difference shown; see changes.csv." in foot
+
+
+def test_tables_and_figure_name_both_sets_and_when_they_were_measured():
+    tables = tables_of(
+        an_occasion({"ddp": TEN}, name="old"), an_occasion({"ddp": TEN}, name="./results", torch="2.15.0")
+    )
+    when = "10 launches from 2026-01-01T00:00 to 2026-01-01T00:19"
+    for table in tables.values():
+        assert set(table.set_before) == {f"old, {when}"}
+        assert set(table.set_after) == {f"./results, {when}"}
+    figure = make_figure("changes", tables, FigureConfig())
+    assert figure.get_suptitle().splitlines()[-1] == "old to ./results"
+    foot = " ".join(figure.get_supxlabel().split())
+    assert foot.startswith(f"Before: old, {when}. After: ./results, {when}.")
+
+
+def test_the_foot_of_the_figure_says_what_is_not_the_same_before_what_points_are():
     tables = tables_of(an_occasion({"ddp": TEN}), an_occasion({"ddp": TEN}, torch="2.15.0"))
     svg = render("changes", tables, FigureConfig(), ["svg"])["svg"].decode()
     assert "Not the same: torch: 2.14.1 before, 2.15.0 after." in svg

@@ -159,7 +159,7 @@ def test_an_edit_of_a_launcher_changes_its_own_trials(checkout):
         "dpscale/figures/loss.py",
         "dpscale/tables/trials.py",
         "dpscale/metrics.py",
-        "dpscale/plan.py",
+        "dpscale/planning/plan.py",
     ],
 )
 def test_an_edit_of_what_comes_after_changes_no_trial(checkout, path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,11 +17,12 @@ from launching import SCRIPTS, launch_environment
 from pipeline import Checkout, small_config, small_experiment
 from timed_runs import a_run
 
+import launch_collectives
 from dpscale.collectives.operations import OPERATIONS
-from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import FILE, TIMES, Result, Run, read_times
 from dpscale.config import load_config
 from dpscale.errors import ConfigError
+from dpscale.planning.collectives import plan_collectives
 from dpscale.tables.collectives import make_table
 
 # The plan
@@ -105,6 +108,27 @@ def test_a_run_leaves_its_result_and_names_what_the_backend_lacks(tmp_path: Path
     ]
     assert result.points[0].reason == "gloo can't: ProcessGroupSmall does not support scatter"
     assert all(point.checked >= 2 * point.blocks for point in result.points if point.operation == "send_recv")
+
+
+def test_the_command_of_a_result_times_the_same_again_from_anywhere(tmp_path: Path):
+    folder, run = tmp_path / "it's here", a_run(operations=["broadcast"])
+    folder.mkdir()
+    assert launched(run, folder).returncode == 0
+    first = Result.read(folder / FILE)
+    command = first.launch["rerun"]
+    environment = launch_environment(tmp_path)
+    subprocess.run(command, shell=True, cwd=tmp_path, env=environment, timeout=120, check=True, capture_output=True)
+    again = Result.read(folder / "again" / FILE)
+    assert again.run == first.run
+    assert again.environment["code_digest"] == first.environment["code_digest"]
+    assert Result.read(folder / FILE) == first  # which stays as it was
+
+
+def test_the_command_of_a_run_over_an_emulated_network_finds_its_file_from_anywhere(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    args = argparse.Namespace(folder=Path("there"), node_rank=None, master_addr=None, master_port=None)
+    command = launch_collectives.again(a_run(network="slow.yaml"), args)
+    assert f"--network={tmp_path / 'slow.yaml'}" in shlex.split(command)
 
 
 def test_a_run_whose_values_are_wrong_fails_and_leaves_nothing(tmp_path: Path):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from factories import LAUNCH, MACHINE
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from timed_runs import a_run
 
 from dpscale.collectives.run import FILE, TIMES, Point, Result, write_times
@@ -16,6 +20,7 @@ from dpscale.config import FigureConfig
 from dpscale.errors import UserError
 from dpscale.figures import make_figure
 from dpscale.figures.collectives import size_name, time_name
+from dpscale.figures.drawing import style
 from dpscale.tables.collectives import make_table
 
 # What a run leaves
@@ -162,3 +167,53 @@ def test_figures_of_an_experiment_without_collectives_say_so(name: str):
 def test_sizes_and_times_are_named_with_their_units():
     assert [size_name(size) for size in (512, 4096, 2**26, 2**30)] == ["512 B", "4 KiB", "64 MiB", "1 GiB"]
     assert [time_name(time_s) for time_s in (1e-5, 0.001, 0.02, 3.0)] == ["10 µs", "1 ms", "20 ms", "3 s"]
+
+
+def many_sizes(operations: int, sizes: list[int]) -> pd.DataFrame:
+    """A table of the all-reduce under several names, by two launchers on two topologies."""
+    row = table_of(a_result()).query("status == 'ok'").iloc[0]
+    lines = [(launcher, ranks) for launcher in ("spawn", "torchrun") for ranks in (2, 4)]
+    return pd.DataFrame(
+        [
+            {**row, "operation": f"all_{index}", "size_bytes": size, "launcher": launcher, "devices_per_node": ranks}
+            for index in range(operations)
+            for launcher, ranks in lines
+            for size in sizes
+        ]
+    )
+
+
+def drawn(name: str, table: pd.DataFrame, look: FigureConfig) -> Figure:
+    with rc_context(style(name, look)):
+        figure = make_figure(name, {"collectives": table}, look)
+        FigureCanvasAgg(figure).draw()
+    return figure
+
+
+@pytest.mark.parametrize("width", ["screen", *FigureConfig().printed])
+@pytest.mark.parametrize(
+    ("operations", "sizes"),
+    [(3, [4096]), (5, [4**n for n in range(6, 14)]), (1, [3 * 2**n for n in range(10, 30)])],
+)
+def test_sizes_stand_where_they_were_measured_and_not_on_each_other(operations: int, sizes: list[int], width: str):
+    look = FigureConfig() if width == "screen" else FigureConfig().printed[width]
+    figure = drawn("bus_bandwidth", many_sizes(operations, sizes), look)
+    named = 0
+    for axes in figure.axes[:operations]:
+        ticks = axes.xaxis.get_major_ticks()
+        assert {tick.get_loc() for tick in ticks} <= set(sizes)
+        assert len(ticks) >= min(3, len(sizes))
+        assert axes.get_xlim()[0] < min(sizes) <= max(sizes) < axes.get_xlim()[1]
+        boxes = [tick.label1.get_window_extent() for tick in ticks if tick.label1.get_visible()]
+        assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+        named += bool(boxes)
+    assert named == min(operations, 2 if width == "one_column" else 3)  # the lowest of each column
+
+
+@pytest.mark.parametrize("name", ["bus_bandwidth", "collective_time"])
+def test_no_line_is_dotted_as_its_limit_is(name: str):
+    table = many_sizes(1, [4096, 16384])
+    (axes,) = drawn(name, table, FigureConfig()).axes
+    assert len(axes.containers) == 4
+    looks = [line.lines[0].get_linestyle() for line in axes.containers]
+    assert ":" not in looks

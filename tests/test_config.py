@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from dpscale.config import RESERVED_NAMES, Config, load_config
 from dpscale.errors import ConfigError
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 
 ROOT = Path(__file__).parents[1]
 DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())

@@ -29,7 +29,7 @@ from dpscale.emulation.network import Network
 from dpscale.errors import ConfigError, UserError
 from dpscale.explaining.stamps import FULL
 from dpscale.phases import PHASE_COLUMNS
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 from dpscale.trial import Trial
 from dpscale.typed import validated
 from dpscale.workloads.models import MODELS
@@ -92,7 +92,7 @@ def test_a_network_comes_back_from_its_file(tmp_path: Path):
     ("text", "said"),
     [
         (None, "No such file"),
-        ("intra_latency_s: [", "while parsing"),
+        ("intra_latency_s: [", "no YAML"),
         ("", "intra_latency_s: this key is required"),
         ("intra_latency: 1", "did you mean 'intra_latency_s'?"),
         ("{intra_latency_s: -1}", "intra_latency_s = -1"),

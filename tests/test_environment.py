@@ -172,3 +172,10 @@ def test_tables_that_have_changed_since_are_told(results: Path):
     table = results / "quickstart/tables/records.csv"
     table.write_text(table.read_text() + "\n")
     assert f"{table}: missing, or not the one" in trace(results / "quickstart/figures/speedup.svg").stderr
+
+
+def test_a_figure_that_is_not_there_is_told_with_what_to_give(tmp_path: Path):
+    figure = tmp_path / "nothere.png"
+    done = trace(figure)
+    expected = f"{figure}: no such file; give an svg, png or pdf of results/<experiment>/figures\n"
+    assert (done.returncode, done.stderr) == (1, expected)

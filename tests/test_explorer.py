@@ -22,7 +22,7 @@ from factories import a_single_trial, a_trial, an_unavailable_record, repeats
 from dpscale.config import FigureConfig
 from dpscale.explorer.cells import cells_of, looks_of, trials_of
 from dpscale.explorer.page import render
-from dpscale.explorer.views import Views
+from dpscale.explorer.views import HATCHES, Views
 from dpscale.figures import FIGURES
 from dpscale.tables.schema import Measured
 
@@ -158,12 +158,13 @@ def test_a_page_is_below_4_megabytes():
 @pytest.mark.parametrize(
     "rows",
     [
+        [],
         [(a_single_trial(), None, None)],
         repeats(a_trial(), [2.0]),  # no base
         repeats(a_single_trial(), [2.0]),
         [item for number in range(30) for item in repeats(a_trial(strategy=f"ddp_{number}"), [2.0])],
     ],
-    ids=["nothing measured", "no base", "one cell", "thirty strategies"],
+    ids=["no cell", "nothing measured", "no base", "one cell", "thirty strategies"],
 )
 def test_a_page_is_made_of_whatever_was_measured(rows: list[Measured]):
     assert "NaN" not in next(text for kind, text in Scripts(page_of(rows)).found if kind == "application/json")
@@ -205,6 +206,7 @@ POINTS = """() => {
     [box.x + x.compute(cells.place[index]), box.y + y.compute(cells.speedup[index])],
   ]));
 }"""  # where the cells' points of the first view lie on the screen
+COLOURS = "[getComputedStyle(document.body).backgroundColor, bokeh.roots()[0].left[0].axis_label_text_color]"
 
 
 @pytest.fixture(scope="module")
@@ -360,9 +362,80 @@ def test_a_keyboard_reaches_a_cell_and_its_record(page: Any):
     assert page.evaluate("cells.cell[state.pointed]") == "ddp/spawn/1x2"  # ringed in the views as by a mouse
     page.keyboard.press("Enter")
     assert page.locator("#title-details").inner_text() == "ddp/spawn/1x2"
-    assert page.evaluate("document.activeElement.innerText").endswith("ddp/spawn/1x2")  # the focus stays where it was
+    assert page.evaluate("document.activeElement.id") == "title-details"
+    for key in ("Tab", "Tab"):  # by way of Close
+        page.keyboard.press(key)
+    assert page.evaluate("document.activeElement.ariaLabel") == "record of ddp/spawn/1x2 r0"
     page.keyboard.press("Escape")
     assert page.locator("#details.chosen").count() == 0
+    assert page.evaluate("document.activeElement.innerText").endswith("ddp/spawn/1x2")  # back on its row
+
+
+@SIZES
+def test_a_click_on_a_row_brings_its_cell_into_sight(browser: Any, explored: Explored, size: dict[str, int]):
+    with opened(browser, explored.page, viewport=size) as page:
+        page.wait_for_selector("html[data-ready]", state="attached")
+        page.get_by_role("button", name="half/spawn/1x2").click()
+        title = page.locator("#title-details").bounding_box()
+        assert 0 <= title["y"] < size["height"]
+        page.get_by_role("button", name="Close").click()
+        assert page.evaluate("document.activeElement.innerText").endswith("half/spawn/1x2")
+
+
+def test_views_are_named_pictures_that_a_keyboard_passes_by(page: Any):
+    assert page.evaluate("plotViews().map(view => view.canvas_view.events_el.tabIndex)") == [-1] * 5
+    assert page.get_by_role("img", name=FIGURES["speedup"].question).count() == 1
+
+
+@pytest.mark.parametrize("address", ["#%E0%A4%A", "#nobody/spawn/1x1"])
+def test_an_address_of_no_cell_chooses_none(browser: Any, explored: Explored, address: str):
+    with opened(browser, explored.page, address, viewport=SCREEN) as page:
+        page.wait_for_selector("html[data-ready]", state="attached")
+        assert page.evaluate("state.chosen") is None
+        assert page.complaints == []
+
+
+def test_another_address_in_an_open_page_chooses_its_cell_whatever_the_filters(page: Any):
+    chip(page, "half").check()
+    page.evaluate("location.hash = '#ddp/spawn/1x2'")
+    page.locator("#details.chosen").wait_for()
+    assert page.locator("#title-details").inner_text() == "ddp/spawn/1x2"
+    assert listed(page) == CELLS
+
+
+def test_every_view_says_what_its_signs_are_and_hatched_parts_have_hatched_legends(page: Any):
+    words = {"speedup": "linear", "efficiency": "linear", "utilization": "medians", "causes": "Diamond"}
+    for view, word in {**words, "prediction": "Wide bands"}.items():
+        assert word in page.locator(f"#view-{view} ~ .key").inner_text()
+    legend = "[...document.querySelectorAll('#causes-legend .hatch')].map(path => path.getAttribute('d') !== '')"
+    assert page.evaluate(legend) == [hatch is not None for hatch in HATCHES]
+
+
+def test_the_linear_line_is_none_of_the_launchers():
+    plot = Views([1, 2], [], FigureConfig()).over_devices("speedup", "speedup_spread")
+    linear = plot.select_one({"name": "linear"}).glyph
+    assert linear.line_dash == []  # which all but the first launcher's has
+    assert linear.line_width > 3 * 1.5  # which is a launcher's
+
+
+def test_speedups_are_apart_over_any_number_of_devices():
+    """On a linear axis up to 4096, 1 and 32 are one point."""
+    plot = Views([1, 32, 4096], [], FigureConfig()).over_devices("speedup", "speedup_spread")
+    assert type(plot.y_scale).__name__ == type(plot.x_scale).__name__ == "LogScale"
+
+
+def test_long_names_keep_to_a_phone_and_every_column_is_reached(browser: Any, tmp_path: Path):
+    file = tmp_path / "explore.html"
+    file.write_text(page_of([*repeats(a_single_trial(), [2.0]), *repeats(a_trial(strategy="x" * 80), [2.0])]))
+    with opened(browser, file, f"#{'x' * 80}/spawn/1x2", viewport=PHONE) as page:
+        page.wait_for_selector("html[data-ready]", state="attached")
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+        assert page.locator("th.column-utilization_percent").is_visible()
+        name, long_name = (button.bounding_box()["height"] for button in page.locator("#rows button").all())
+        assert name < long_name  # that of a usual length stays on its line
+        assert page.locator("#theme").bounding_box()["height"] < 40
+        assert page.get_by_role("link", name="record of").first.bounding_box()["height"] >= 24
+        assert page.complaints == []
 
 
 def test_a_filter_is_worked_by_the_keyboard(page: Any):
@@ -385,16 +458,34 @@ def test_the_list_sorts_with_what_has_no_value_last(page: Any):
 
 
 def test_the_switch_changes_the_colours_of_page_and_views_and_is_remembered(page: Any):
-    colours = "[getComputedStyle(document.body).backgroundColor, bokeh.roots()[0].left[0].axis_label_text_color]"
-    light = page.evaluate(colours)
+    light = page.evaluate(COLOURS)
     page.get_by_role("button", name="Switch to dark colours").click()
-    dark = page.evaluate(colours)
+    dark = page.evaluate(COLOURS)
     assert light[0] != dark[0]
     assert light[1] != dark[1]
     page.reload()
     page.wait_for_selector("html[data-ready]", state="attached")
-    assert page.evaluate(colours) == dark
+    assert page.evaluate(COLOURS) == dark
     page.get_by_role("button", name="Switch to light colours").click()
+
+
+PRINTED = f"() => addEventListener('beforeprint', () => (window.printed = {COLOURS}))"
+
+
+def test_a_print_is_light_and_has_the_legend(browser: Any, explored: Explored, tmp_path: Path):
+    with opened(browser, explored.page, viewport=SCREEN, color_scheme="dark") as page:
+        page.wait_for_selector("html[data-ready]", state="attached")
+        dark = page.evaluate(COLOURS)
+        page.evaluate(PRINTED)
+        page.pdf(path=tmp_path / "print.pdf")
+        assert page.evaluate("window.printed") == ["rgb(246, 247, 249)", "#55606e"]
+        assert page.evaluate(COLOURS) == dark  # on the screen it is as it was
+
+        page.emulate_media(media="print")
+        page.wait_for_selector("html[data-theme=light]", state="attached")
+        assert page.locator(".chip .sign").first.is_visible()
+        assert page.locator(".chip .dash").first.is_visible()
+        assert page.complaints == []
 
 
 def test_a_long_list_comes_in_pages_and_a_chosen_cell_brings_its_own(browser: Any, tmp_path: Path):

@@ -22,16 +22,20 @@ from factories import (
     measured,
     rank_facts,
     repeats,
+    samples_of,
 )
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from dpscale.config import FigureConfig
 from dpscale.explaining import causes
 from dpscale.figures import FIGURES, FORMATS, make_figure, render
 from dpscale.figures.causes import HATCHES, PARTS
+from dpscale.figures.drawing import caption_of
 from dpscale.tables import make_tables, read_table
 from dpscale.tables.collectives import make_table
-from dpscale.tables.schema import ESTIMATED, TABLES, Measured, frame
+from dpscale.tables.schema import TABLES, Measured, frame
+from dpscale.tables.schema.cells import ESTIMATED
 from dpscale.trial import PLACEBO
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -97,9 +101,10 @@ OF_TRIALS = [name for name, row in FIGURES.items() if "summary" in row.tables]
 
 def tables_of(rows: list[Measured]) -> dict[str, pd.DataFrame]:
     """As plot.py gets them: written and read again."""
+    samples = {trial.id: samples_of(record) for trial, record, _ in rows if record and record.status == "ok"}
     with TemporaryDirectory() as folder:
         apart = {"collectives": make_table([]), "prediction": frame("prediction", []), "advice": frame("advice", [])}
-        for name, table in {**make_tables(rows), **apart}.items():
+        for name, table in {**make_tables(rows, samples=samples), **apart}.items():
             table.to_csv(Path(folder, f"{name}.csv"), index=False)
         return {name: read_table(Path(folder), name) for name in TABLES}
 
@@ -136,10 +141,61 @@ def test_what_was_not_measured_is_shown_with_its_reason(name):
     assert "Unavailable: data_parallel/spawn/1x2" in text
     assert REASON in text
     assert "Missing: ddp/spawn/1x4 (not measured yet)" in text
-    assert "Points: median of 3 launches; bars: range of 3." in text
+
+
+# what each figure draws is the first sentence of its foot
+
+OVER_DEVICES = ["speedup", "efficiency", "epoch_time", "evaluation", "utilization"]
+STACKS = (
+    "Bars: parts, each the median over 6 rounds of blocks of steps. Diamonds: the whole step; whiskers: 95 % interval."
+)
+MAP = "Numbers and colours: local delay in ms, the median over 6 rounds of blocks of steps, by the rank's number on its node."
+PARTS_OF_STARTUP = "Bars: parts one after another, of each the median over ranks and launches;"
+FIRST_SENTENCES: dict[str, str] = {
+    **dict.fromkeys(OVER_DEVICES, "Points: median of 3 launches; bars: range of 3."),
+    "comparison": "Bars: median of 3 launches; whiskers: range of 3.",
+    "differences": "Points: ratio of medians; bars: range of 3. Filled: a difference that is shown,",
+    "published": "This experiment has no published numbers",
+    "loss": "Curves: median of 3 launches; bands: their range.",
+    "utilization_per_device": "Bars: median of 3 launches; whiskers: their range.",
+    "utilization_over_time": "Lines: samples of one launch of each strategy, on most devices.",
+    "startup": PARTS_OF_STARTUP,
+    "causes": STACKS,
+    "causes_by_rank": STACKS,
+    "stragglers": MAP,
+}
+OF_ONE_LAUNCH: dict[str, str] = {
+    **dict.fromkeys(OVER_DEVICES, "Points: 1 launch of each cell; no bars."),
+    "comparison": "Bars: 1 launch of each cell; no whiskers.",
+    "differences": "Points: ratio of medians; no bars. Filled:",
+    "loss": "Curves: 1 launch of each cell; no bands.",
+    "utilization_per_device": "Bars: 1 launch of each cell; no whiskers.",
+}
+
+
+def caption(name: str, rows: list[Measured]) -> str:
+    return caption_of(make_figure(name, tables_of(rows), FigureConfig()))
 
 
 @pytest.mark.parametrize("name", OF_TRIALS)
+def test_the_foot_begins_with_what_the_figure_draws(name):
+    explained = {"causes", "stragglers"} & set(FIGURES[name].tables)
+    assert caption(name, EXPLAINED if explained else NORMAL).startswith(FIRST_SENTENCES[name])
+
+
+@pytest.mark.parametrize("name", OF_ONE_LAUNCH)
+def test_what_was_launched_once_has_no_bars(name):
+    rows = [*repeats(SINGLE, [2.0]), *repeats(on(1), [2.0]), *repeats(DDP, [2.5])]
+    assert caption(name, rows).startswith(OF_ONE_LAUNCH[name])
+
+
+@pytest.mark.parametrize("name", OF_TRIALS)
+def test_where_nothing_was_measured_no_sentence_says_what_is_drawn(name):
+    first = caption(name, ROWS["nothing measured"]).partition(":")[0]
+    assert first not in ("Points", "Bars", "Curves", "Lines", "Numbers", "Filled, measured here")
+
+
+@pytest.mark.parametrize("name", OVER_DEVICES)
 def test_the_number_of_repeats_and_what_bars_are_is_stated(name):
     text = words(svg_of(name, [*repeats(SINGLE, [2.0] * 7), *repeats(DDP, [2.0] * 8)]))
     assert "Points: median of 7-8 launches; bars: 95 % interval." in text
@@ -260,6 +316,49 @@ def test_the_map_names_the_late_rank_and_its_node():
     assert {"node0", "node1"} <= set(text.split())
 
 
+def mapped(low_s: float, high_s: float) -> Figure:
+    """The map of ranks of which one is 20 ms late, with another interval."""
+    tables = tables_of(EXPLAINED)
+    ranks = tables["stragglers"]
+    late = ranks.local_delay_s > 0
+    for rows, interval in ((late, (low_s, high_s)), (~late, (-high_s, -low_s))):
+        ranks.loc[rows, ["local_delay_s_low", "local_delay_s_high"]] = interval
+    return make_figure("stragglers", tables, FigureConfig())
+
+
+def coloured(figure: Figure) -> list[int]:
+    """How many ranks of each map have a colour."""
+    return [int(np.ma.count(image.get_array())) for axes in figure.axes for image in axes.images]
+
+
+def test_ranks_that_are_late_beyond_noise_have_a_colour_and_a_scale_in_ms():
+    figure = mapped(0.0195, 0.0208)
+    assert coloured(figure) == [2, 4]
+    assert "local delay in ms" in [axes.get_ylabel() for axes in figure.axes]
+    assert "rank 1 on laptop is 20.0 ms late (19.5 to 20.8)" in caption_of(figure)
+    assert "Hatched" not in caption_of(figure)
+
+
+def test_a_rank_whose_interval_holds_0_is_hatched_and_not_called_late():
+    figure = mapped(-0.0204, 0.0209)
+    assert coloured(figure) == [0, 0]
+    assert [len(axes.patches) for axes in figure.axes] == [2, 4]
+    assert "local delay in ms" not in [axes.get_ylabel() for axes in figure.axes]
+    text = caption_of(figure)
+    assert "ddp/spawn/1x2: no rank is late beyond noise; the latest, rank 1 on laptop, by -20.4 to 20.9 ms" in text
+    assert "ms late" not in text
+    assert "Hatched: its interval holds 0" in text
+
+
+def test_no_delay_is_minus_0():
+    tables = tables_of(EXPLAINED)
+    columns = [f"local_delay_s{end}" for end in ("", "_low", "_high")]
+    tables["stragglers"][columns] = -0.00001, -0.00004, 0.00001
+    text = words(render("stragglers", tables, FigureConfig(), ["svg"])["svg"].decode())
+    assert not re.search(r"[-+]0\.0\b", text)
+    assert "by 0.0 to 0.0 ms" in text
+
+
 def test_the_least_epoch_time_of_a_line_is_ringed():
     axes = make_figure("epoch_time", tables_of(FALLS_AND_RISES), FigureConfig()).axes[0]
     rings = [(line.get_xdata(), line.get_ydata()) for line in axes.lines if line.get_fillstyle() == "none"]
@@ -347,6 +446,17 @@ def test_the_placebo_is_drawn_in_grey_and_takes_no_strategys_colour():
     assert colours[:-1] == [to_hex(container.lines[0].get_color()) for container in before]
     assert colours[-1] == to_hex("0.45")
     assert after[-1].get_label() == "placebo: ddp again"
+
+
+@pytest.mark.parametrize("name", ["comparison", "utilization_per_device"])
+def test_bars_of_the_placebo_are_grey_and_no_others(name):
+    before, after = (
+        make_figure(name, tables_of(rows), FigureConfig()).axes[0].patches for rows in (NORMAL, PLACEBO_ROWS)
+    )
+    colours = [to_hex(bar.get_facecolor()) for bar in after]
+    assert colours[: len(before)] == [to_hex(bar.get_facecolor()) for bar in before]
+    assert set(colours[len(before) :]) == {to_hex("0.45")}
+    assert to_hex("0.45") not in colours[: len(before)]
 
 
 def test_the_noise_floor_is_a_band_around_no_difference():

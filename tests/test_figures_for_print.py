@@ -19,7 +19,7 @@ from test_figures import EXPLAINED, ROWS, tables_of, words
 from dpscale.config import FigureConfig, load_config
 from dpscale.figures import FIGURES, PRINTED, make_figure, render, render_for_print
 from dpscale.figures.drawing import Tables, style
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 from dpscale.reading import read_config
 
 ROOT = Path(__file__).parents[1]
@@ -78,12 +78,44 @@ def test_text_is_large_enough_within_the_figure_and_on_no_other_label(name: str,
     figure = drawn(name, rows_for(name), width)
     assert figure.get_figwidth() * 25.4 == pytest.approx(FigureConfig().printed[width].width_mm)
     assert {text.get_text(): text.get_fontsize() for text in texts_of(figure) if text.get_fontsize() < LEAST_PT} == {}
+    assert_labels_are_apart(figure)
+
+
+def assert_labels_are_apart(figure: Figure) -> None:
+    """Within the figure, and none on another."""
     labels = [label for axes in figure.axes if axes.get_visible() and axes.axison for label in labels_of(axes)]
     boxes = [(label.get_text(), label.get_window_extent()) for label in labels]
     for text, box in boxes:
         assert -1 <= box.x0 <= box.x1 <= figure.bbox.x1 + 1, f"{text!r} is cut"
     for (one, first), (other, second) in combinations(boxes, 2):
         assert not first.padded(-0.6).overlaps(second.padded(-0.6)), f"{one!r} lies on {other!r}"
+
+
+LONG = "a_strategy_whose_name_says_all_of_its_options"
+LONG_NAMES = tables_of(
+    [
+        item
+        for index in range(6)
+        for item in repeats(
+            a_trial(strategy=f"{LONG}_{index}", base="ddp", launcher="torchrun"), [2.0 + index, 2.2 + index]
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["comparison", "differences", "startup", "utilization_per_device", "utilization_over_time"]
+)
+def test_long_names_take_lines_instead_of_room_on_a_screen(name: str) -> None:
+    with rc_context(style(name, FigureConfig())):
+        figure = make_figure(name, LONG_NAMES, FigureConfig())
+        FigureCanvasAgg(figure).draw()
+    assert_labels_are_apart(figure)
+    assert figure.axes[0].get_window_extent().width > 0.15 * figure.bbox.width
+    for legend in [*figure.legends, *filter(None, (axes.get_legend() for axes in figure.axes))]:
+        left = legend.get_window_extent().x0
+        assert all(text.get_window_extent().x1 < left for axes in figure.axes for text in axes.texts)
+        assert all(axes.get_window_extent().x1 < left for axes in figure.axes)
 
 
 def labels_of(axes: Axes) -> Iterator[Text]:
@@ -122,12 +154,12 @@ def test_title_and_foot_stand_in_the_caption_instead() -> None:
     assert files.keys() == set(PRINTED)
     caption = files["txt"].decode()
     assert caption.startswith("What does each way to train cost?")
-    assert "Points: median of 3 launches; bars: range of 3." in caption
+    assert "Bars: median of 3 launches; whiskers: range of 3." in caption
     assert "Missing: ddp/spawn/1x4 (not measured yet)" in caption
     assert "utilisation in %: CPU time of the ranks over what their threads could have used." in caption
     for width in WIDTHS:
         assert "What does each way" not in words(files[f"{width}.svg"].decode())
-        assert "Points: median" not in words(files[f"{width}.svg"].decode())
+        assert "Bars: median" not in words(files[f"{width}.svg"].decode())
 
 
 def test_text_stays_text_in_svg_and_pdf() -> None:

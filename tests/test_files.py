@@ -15,7 +15,16 @@ import pytest
 from dpscale import files
 from dpscale.disk import DiskIsFull
 from dpscale.errors import Damaged, UserError, entry_point
-from dpscale.files import SEAL, is_as_made, seal_of, sealed_by, whole_file, write_sealed
+from dpscale.files import (
+    SEAL,
+    is_as_made,
+    refuse_output,
+    seal_of,
+    sealed_by,
+    whole_file,
+    write_atomically,
+    write_sealed,
+)
 from dpscale.forecasting.calibration_file import FILE, read_calibrations, write_calibrations
 from dpscale.forecasting.ledger import LEDGER, read_ledger
 from dpscale.tables import read_table
@@ -81,7 +90,9 @@ def test_predictions_that_were_cut_are_refused_and_not_begun_anew(tmp_path: Path
     path = tmp_path / LEDGER
     write_sealed(path, b"\n")
     path.write_bytes(b"")
-    with pytest.raises(UserError, match=f"{path}: cut or changed .*; put the file back as it was, or move it away"):
+    with pytest.raises(
+        UserError, match=f"{path}: cut or changed .*; put the file back as it was, or move it and {FILE} away"
+    ):
         read_ledger(path)
 
 
@@ -151,3 +162,44 @@ def test_scripts_say_errors_in_one_way():
     """Those that tell more in a line, as which trial it was, have a way of their own."""
     said_alone = re.compile(r"except .*Error.* as error:\n +print\(error, file=sys.stderr\)")
     assert [path.name for path in (ROOT / "scripts").glob("*.py") if said_alone.search(path.read_text())] == []
+
+
+# What is read is not written over
+
+
+def test_what_is_read_is_not_written_over_by_whatever_name(tmp_path: Path) -> None:
+    read = tmp_path / "read.csv"
+    read.write_bytes(TABLE)
+    (tmp_path / "link.csv").symlink_to(read)
+    for out in (read, tmp_path / "." / "read.csv", tmp_path / "link.csv"):
+        with pytest.raises(UserError, match="it is read"):
+            refuse_output(out, [tmp_path / "nowhere.csv", read])
+    refuse_output(tmp_path / "other.csv", [read])
+
+
+@pytest.mark.parametrize(("place", "said"), [("nope/x.csv", "no folder"), (".", "a folder; name a file")])
+def test_a_name_that_no_file_can_have_is_refused_by_that_name(tmp_path: Path, place: str, said: str) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        write_atomically(tmp_path / place, TABLE)
+    assert str(tmp_path / place) in str(caught.value)
+    assert ".partial" not in str(caught.value)
+
+
+# Nobody reads on
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_script_whose_reader_has_gone_ends_in_silence(lines: int) -> None:
+    """As under `| head`; few lines are written as the script ends, many before."""
+    program = f"from dpscale.errors import entry_point\nentry_point(lambda: print('text\\n' * {lines}) or 0)()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT / "scripts",
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, said = process.communicate(timeout=60)
+    assert said == ""

@@ -23,14 +23,14 @@ from pipeline import ROOT, Checkout
 from snakemake.utils import update_config
 from test_config import KEYS
 
-from dpscale.collectives.planning import plan_collectives
 from dpscale.collectives.run import Run
 from dpscale.config import Config, load_config
 from dpscale.errors import ConfigError
 from dpscale.launched import Launched
 from dpscale.launching import slurm
-from dpscale.order import measuring_order
-from dpscale.plan import plan_trials
+from dpscale.planning.collectives import plan_collectives
+from dpscale.planning.order import measuring_order
+from dpscale.planning.plan import plan_trials
 from dpscale.trial import Trial
 
 CONFIGS = 2000

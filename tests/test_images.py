@@ -33,7 +33,7 @@ from torchvision.transforms import v2
 from dpscale.config import load_config
 from dpscale.errors import ConfigError, UserError
 from dpscale.evaluation import evaluate
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 from dpscale.training import Training
 from dpscale.workloads import packing
 from dpscale.workloads.datasets import DATASETS

@@ -24,7 +24,7 @@ from dpscale.config import load_config
 from dpscale.errors import ConfigError, UserError
 from dpscale.largest import NothingFits, Search, Try, largest_that_fits, probe_of, with_headroom, with_its_batch
 from dpscale.launching import attempt
-from dpscale.plan import plan_trials, upper_bound_device_hours
+from dpscale.planning.plan import plan_trials, upper_bound_device_hours
 from dpscale.record import Record
 from dpscale.tables import make_tables
 

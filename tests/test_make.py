@@ -12,6 +12,7 @@ from pipeline import ROOT
 SNAKEMAKE = """\
 #!/bin/sh
 for argument; do last_but_one=$last; last=$argument; [ "$last_but_one" = --report ] && report=$argument; done
+echo "snakemake $*"
 [ -z "$report" ] && exit 0
 echo "<html>half" > "$report"
 {end}
@@ -27,7 +28,7 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def make_run(results: Path, end: str = "", arguments: str = "") -> subprocess.CompletedProcess[str]:
+def make_run(results: Path, end: str = "", arguments: str = "", *variables: str) -> subprocess.CompletedProcess[str]:
     """With a Snakemake that writes half a report and then ends as it is told to, by a shell command."""
     programs = results.parent / "bin"
     programs.mkdir()
@@ -35,6 +36,7 @@ def make_run(results: Path, end: str = "", arguments: str = "") -> subprocess.Co
         (programs / name).write_text(text.replace("{end}", end).replace("{python}", sys.executable))
         (programs / name).chmod(0o755)
     command = ["make", "run", f"BIN={programs}", "-o", ".venv/run-ready", f"RESULTS={results}", f"ARGS={arguments}"]
+    command += variables
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, start_new_session=True)
 
 
@@ -63,3 +65,21 @@ def test_a_configfile_that_is_no_yaml_is_refused_by_name_line_and_column(results
     assert done.returncode != 0
     assert f"{preset}: line 4, column 1: no YAML: did not find expected ',' or ']'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_preset_goes_over_the_configuration_of_all_that_is_made(results: Path, tmp_path: Path):
+    preset = tmp_path / "preset.yaml"
+    preset.write_text("partial: true\n")
+    done = make_run(results, "exit 0", "tables --config partial=true", f"PRESET={preset}")
+    assert done.returncode == 0, done.stderr
+    started = [line for line in done.stdout.splitlines() if line.startswith("snakemake ")]
+    assert len(started) == 2  # to measure, and the report
+    assert all(line.endswith(f" tables --config partial=true --configfile {preset}") for line in started)
+
+
+def test_a_preset_that_is_no_yaml_is_refused_as_a_configfile_is(results: Path, tmp_path: Path):
+    preset = tmp_path / "preset.yaml"
+    preset.write_text("experiments: [\n")
+    done = make_run(results, "", "", f"PRESET={preset}")
+    assert done.returncode != 0
+    assert f"{preset}: line 2, column 1: no YAML" in done.stderr

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from factories import MACHINE, a_config, a_trial, an_unavailable_record, measured, repeats
+from factories import (
+    MACHINE,
+    a_config,
+    a_trial,
+    an_entry,
+    an_unavailable_record,
+    explained_record,
+    measured,
+    repeats,
+)
 
 from dpscale.config import load_config
+from dpscale.forecasting.ledger import Entry, Launch, Ledger
 from dpscale.methods import sections_of
 from dpscale.methods.page import page
-from dpscale.methods.study import Section, Study, Table, counted
+from dpscale.methods.study import Section, Study, Table
+from dpscale.record import Record
 from dpscale.tables import make_tables
+from dpscale.tables.prediction import launches_of
+from dpscale.tables.prediction import make_table as make_predictions
 from dpscale.tables.schema import Measured, frame
 from dpscale.trial import PLACEBO
-from dpscale.words import listed
+from dpscale.words import counted, listed
 from dpscale.workloads.prepared import Manifest
 
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 SINGLE = a_trial(strategy="single", devices_per_node=1)
 DDP = a_trial()
 GPU = {
@@ -48,7 +64,7 @@ MANIFEST = Manifest(
 
 def a_study(found: list[Measured], **settings: Any) -> Study:
     (experiment,) = load_config(a_config(**settings)).experiments.values()
-    tables = {**make_tables(found), "collectives": frame("collectives", [])}
+    tables = {**make_tables(found), **{name: frame(name, []) for name in ("collectives", "prediction")}}
     return Study(
         name="quickstart",
         settings=experiment,
@@ -162,7 +178,7 @@ def test_a_batch_that_is_searched_for_is_said_to_be() -> None:
 
 def test_warm_up_and_the_way_of_timing_are_said() -> None:
     text = said(a_study(FEW))["Measurement"]
-    assert "Of the 3 epochs of a launch the first 1 epoch is warm-up and in no result; 2 epochs are timed." in text
+    assert "Of the 3 epochs of a launch the first epoch is warm-up and in no result; 2 epochs are timed." in text
     assert "Speed-up is throughput over that of one device, all else equal (single/spawn/1x1);" in text
     assert "Utilisation is the CPU time of the ranks over ranks x threads x time" in text
     assert "sampled ranks and devices of every node every 0.5 s" in text
@@ -173,6 +189,12 @@ def test_few_launches_are_called_a_range_and_cite_no_interval() -> None:
     assert "With fewer than six launches they are no interval: range of 3." in text["Statistics"]
     assert "95 % interval by order statistics" not in text["Statistics"]
     assert "Conover" not in text["Sources of the methods"]
+
+
+def test_a_ratio_of_cells_launched_differently_often_has_a_range_of_its_own() -> None:
+    text = said(a_study([*repeats(SINGLE, [4.0, 4.2, 4.4]), measured(DDP)]))["Statistics"]
+    assert "they are no interval: range of 3 and one value. Nor are those of ratios" in text
+    assert "the range of all quotients: range of 1 and 3." in text
 
 
 def test_many_launches_have_intervals_with_their_sources() -> None:
@@ -188,7 +210,7 @@ def test_pairs_are_tested_and_the_verdicts_counted() -> None:
     text = said(
         a_study([*repeats(DDP, [2 + i / 100 for i in range(6)]), *repeats(slow, [4 + i / 50 for i in range(6)])])
     )
-    assert "adjusted by Holm's method for all 1 pair" in text["Statistics"]
+    assert "adjusted by Holm's method for the one pair" in text["Statistics"]
     assert "Verdicts: slower 1." in text["Statistics"]
     assert "Holm" in text["Sources of the methods"]
 
@@ -228,8 +250,132 @@ def test_interruptions_are_excluded_in_words() -> None:
     attempts = record.launch["attempts"]
     cut = replace(record, launch={**record.launch, "attempts": attempts * 2})
     text = said(a_study([(DDP, cut, steps)]))["What was excluded, and why"]
-    assert "1 launch took more than one attempt after an interruption" in text
+    began_anew = (
+        "1 launch took more than one attempt after an interruption, and began anew: nothing of an earlier attempt"
+    )
+    assert began_anew in text
     assert DDP.id in text
+    assert "checkpoint:" not in text
+
+
+def test_only_what_its_ranks_say_went_on_from_a_checkpoint_is_said_to_have() -> None:
+    _, record, steps = measured(DDP)
+    assert record is not None
+    attempts = record.launch["attempts"]
+    why = "resumed: part of the training was in an earlier attempt"
+    assert f'"{why}"' in (SCRIPTS / "train.py").read_text()
+    resumed = replace(record, launch={**record.launch, "attempts": attempts * 2}, monitor_absent=[{"rank": why}])
+    text = said(a_study([(DDP, resumed, steps)]))["What was excluded, and why"]
+    assert "and went on from a checkpoint: the epoch that was cut counts as warm-up" in text
+    assert "began anew" not in text
+
+
+def test_one_launch_of_one_cell_is_said_in_the_singular() -> None:
+    text = said(a_study([measured(DDP)]))
+    assert (
+        "1 cell of strategy, launcher and topology is launched once: 1 launch, of which 1 was measured."
+        in text["Design"]
+    )
+    assert "then all again" not in text["Measurement"]
+
+
+def at_minutes(found: Measured, begin: int, end: int, node: str = "laptop") -> Record:
+    """The record of a launch that ran then, on that node."""
+    record = found[1]
+    assert record is not None
+    launch = {**record.launch, "started_at": f"2026-01-01T00:{begin:02}:00+00:00"}
+    launch["ended_at"] = f"2026-01-01T00:{end:02}:00+00:00"
+    return replace(record, launch=launch, environment={**MACHINE, "node": node})
+
+
+@pytest.mark.parametrize(
+    ("spans", "sentence"),
+    [
+        ([(0, 1), (1, 2), (5, 6)], "no two of those that were measured ran at a time."),
+        ([(0, 2, "a"), (1, 3, "b"), (2, 4, "a")], "up to 2 ran at a time, each on nodes of its own."),
+        ([(0, 4, "a"), (1, 3, "b"), (2, 3, "a")], "up to 3 ran at a time, some of them on one node."),
+    ],
+)
+def test_how_many_launches_ran_at_a_time_is_what_their_records_say(spans: list[Any], sentence: str) -> None:
+    found = repeats(DDP, [2.0, 2.1, 2.2])
+    records = [at_minutes(one, *span) for one, span in zip(found, spans, strict=True)]
+    text = said(replace(a_study(found), records=records))["Measurement"]
+    assert f"then all again in another; {sentence}" in text
+
+
+def test_where_nothing_was_measured_nothing_is_said_of_how_many_ran_at_a_time() -> None:
+    assert "at a time" not in said(a_study([(DDP, None, None)]))["Measurement"]
+
+
+def test_only_what_was_explained_is_said_to_be() -> None:
+    plain = a_trial(strategy="plain", base="ddp")
+    text = said(a_study([explained_record(a_trial(explain=True)), measured(plain)], explain=True))["Measurement"]
+    assert "After each training of ddp the same launch went on with blocks of steps under controls" in text
+
+
+def test_collectives_that_were_asked_for_and_not_timed_are_not_said_to_be() -> None:
+    study = a_study(FEW, collectives={"operations": ["all_reduce", "broadcast"], "dtypes": ["float32"]})
+    assert "Collectives" not in said(study)["Measurement"]
+    found = {"all_reduce": "ok", "broadcast": "missing"}
+    rows = [{"operation": name, "dtype": "float32", "status": status} for name, status in found.items()]
+    text = said(replace(study, tables={**study.tables, "collectives": frame("collectives", rows)}))["Measurement"]
+    assert "Collectives were timed alone (all_reduce; float32;" in text
+
+
+def predicted(study: Study, *entries: Entry, launches: Sequence[Launch] = ()) -> str:
+    """What is said of how it was measured, with these in the ledger."""
+    table = make_predictions("quickstart", Ledger(entries, launches))
+    return said(replace(study, tables={**study.tables, "prediction": table}))["Measurement"]
+
+
+def test_what_was_predicted_is_said_to_be_written_in_advance_only_where_it_was() -> None:
+    study = a_study(FEW, explain=True, prediction={"calibrate_up_to": 1}, collectives={"operations": ["all_reduce"]})
+    assert "predicted" not in said(study)["Measurement"]
+    four = an_entry()
+    (launch,) = launches_of(make_tables([measured(a_trial(devices_per_node=4))])["timings"])
+    assert four.calibrated_up_to == 2
+    told = "Epoch times on more devices were predicted from launches on at most 2; the exchange was calibrated from collectives."
+    ahead = predicted(study, four, launches=[launch])
+    assert told in ahead
+    assert (
+        "Written down before the launches that they are held against began: the predictions of ddp/spawn/1x4." in ahead
+    )
+    after = predicted(study, an_entry(predicted_at="2026-06-01T00:00:00+00:00"), launches=[launch])
+    assert (
+        "Written down after these had begun, and so a check of the model and no prediction: those of ddp/spawn/1x4."
+        in after
+    )
+    assert "Written down before" not in after
+    untested = predicted(study, four)
+    assert "Held against no launch: those of ddp/spawn/1x4." in untested
+    assert "Written down" not in untested
+    assert "predicted" not in predicted(study, an_entry(devices_per_node=2))
+
+
+def test_trials_of_other_batches_that_a_prediction_needs_are_said() -> None:
+    sweep = a_trial(strategy="ddp_batch_64", base="ddp", devices_per_node=1, batch_size_per_device=64)
+    more = [(sweep, measured(sweep)[1]), (replace(sweep, repeat=1), None)]
+    text = said(replace(a_study(FEW), for_prediction=more))["Design"]
+    assert (
+        "For the prediction alone, one device is given other batches per step, which are in no table: "
+        "ddp_batch_64 with 64 samples; 2 launches, of which 1 was measured." in text
+    )
+    assert "For the prediction" not in said(a_study(FEW))["Design"]
+
+
+def test_the_placebos_verdict_is_not_among_those_of_the_pairs() -> None:
+    slow = a_trial(strategy="slow", base="ddp")
+    found = [
+        *repeats(DDP, [2 + i / 100 for i in range(6)]),
+        *repeats(slow, [4 + i / 50 for i in range(6)]),
+        *repeats(replace(DDP, strategy=PLACEBO), [2.005, 2.5]),
+    ]
+    text = said(a_study(found))["Statistics"]
+    assert "for all 1" not in text
+    assert (
+        "Verdicts: slower 1. The placebo and ddp stand apart from these, without that adjustment: too few repeats"
+        in text
+    )
 
 
 def test_the_page_is_whole_and_keeps_every_sign() -> None:
@@ -244,7 +390,11 @@ def test_the_page_is_whole_and_keeps_every_sign() -> None:
 
 def test_words_are_listed_and_counted_as_people_do() -> None:
     assert [listed([]), listed([1]), listed([1, 2]), listed("abc")] == ["", "1", "1 and 2", "a, b and c"]
-    assert [counted(1, "launch", "launches"), counted(1797, "sample")] == ["1 launch", "1,797 samples"]
+    assert [counted(1, "launch", "launches"), counted(2, "launch", "launches"), counted(1797, "sample")] == [
+        "1 launch",
+        "2 launches",
+        "1,797 samples",
+    ]
 
 
 def test_the_summary_may_hold_no_number_at_all() -> None:

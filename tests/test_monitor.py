@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -189,13 +190,16 @@ def test_a_monitor_that_starts_late_changes_no_part(late: Trained):
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with four GPUs, of which CUDA shows the last two."""
+    """A machine of which CUDA shows two GPUs, by whichever form of name that it allows: it tells UUIDs whole and bare."""
     monkeypatch.syspath_prepend(NVML)
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    uuids = importlib.import_module("pynvml").UUIDS
 
     def properties(index: int) -> SimpleNamespace:
-        return SimpleNamespace(uuid=os.environ["CUDA_VISIBLE_DEVICES"].split(",")[index])
+        shown = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[index]
+        (uuid,) = [uuids[int(shown)]] if shown.isdigit() else [uuid for uuid in uuids if uuid.startswith(shown)]
+        return SimpleNamespace(uuid=uuid.partition("-")[2])
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
 
@@ -214,10 +218,33 @@ def monitor_once(*arguments: str, **variables: str) -> tuple[list[dict], dict[st
 
 
 @pytest.mark.usefixtures("gpus")
-def test_the_gpus_that_are_sampled_are_those_that_cuda_shows():
+@pytest.mark.parametrize(
+    ("visible", "sampled"),
+    [
+        ("2,3", {"GPU-2": 30, "GPU-3": None}),
+        ("1,0", {"GPU-1": 20, "GPU-0": 10}),
+        ("GPU-2,GPU-4e8f71a2-5b", {"GPU-2": 30, "GPU-4e8f71a2-5b": 50}),
+        ("GPU-4e,GPU-1", {"GPU-4e8f71a2-5b": 50, "GPU-1": 20}),
+        ("MIG-7c0de002-02,MIG-7c0de001-01", {"GPU-7c0de002-02": 70, "GPU-7c0de001-01": 60}),  # named as CUDA does
+    ],
+)
+def test_the_gpus_that_are_sampled_are_those_that_cuda_shows(visible, sampled, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     uuids = device_uuids("cuda", [0, 1])
-    readings, _ = monitor_once(*(f"--uuid={uuid}" for uuid in uuids))
-    assert {reading["name"] for reading in readings if reading["kind"] == "gpu"} == {"GPU-2", "GPU-3"}
+    readings, absent = monitor_once(*(f"--uuid={uuid}" for uuid in uuids))
+    found = {reading["name"]: reading["utilization_percent"] for reading in readings if reading["kind"] == "gpu"}
+    assert (uuids, found) == (list(sampled), sampled)
+    assert absent.keys() & {"gpu", *uuids} == set()
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_gpu_that_nvml_does_not_know_does_not_silence_the_others():
+    readings, absent = monitor_once("--uuid=GPU-9", "--uuid=GPU-2")
+    assert [reading["name"] for reading in readings if reading["kind"] == "gpu"] == [
+        "GPU-2"
+    ] * 2  # first and last round
+    assert absent["GPU-9"] == "NVML: Not Found"
+    assert "gpu" not in absent
 
 
 @pytest.mark.usefixtures("gpus")
@@ -239,15 +266,15 @@ def test_a_gpu_that_cannot_tell_something_leaves_it_out_and_does_not_silence_the
 
 
 @pytest.mark.parametrize(
-    ("uuid", "variables", "reason"),
+    ("uuid", "variables", "absent"),
     [
-        ("GPU-2", {"DPSCALE_TEST_NVML": "none"}, "NVML: Driver Not Loaded"),
-        ("GPU-9", {}, "NVML: Not Found"),
+        ("GPU-2", {"DPSCALE_TEST_NVML": "none"}, ("gpu", "NVML: Driver Not Loaded")),
+        ("GPU-9", {}, ("GPU-9", "NVML: Not Found")),
     ],
 )
-def test_gpus_that_nvml_does_not_know_are_absent_with_the_reason(uuid: str, variables: dict[str, str], reason: str):
-    readings, absent = monitor_once(f"--uuid={uuid}", **variables)
-    assert absent["gpu"] == reason
+def test_gpus_that_nvml_does_not_know_are_absent_with_the_reason(uuid, variables, absent):
+    readings, found = monitor_once(f"--uuid={uuid}", **variables)
+    assert absent in found.items()
     assert {"machine", "monitor"} <= {reading["kind"] for reading in readings}
 
 

@@ -14,7 +14,7 @@ from pipeline import Checkout, small_config, small_experiment
 
 from dpscale.config import load_config
 from dpscale.errors import ConfigError
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 
 FLOWERS = {"base": "image_folder", "source": "/flowers", "crop": 32}
 RESNET = {"model": "resnet18", "dataset": "flowers"}

@@ -22,7 +22,7 @@ from dpscale.code import own_sources, prepare_code, trial_code
 from dpscale.config import load_config
 from dpscale.errors import ConfigError, UserError
 from dpscale.evaluation import RankEvaluation, evaluate
-from dpscale.plan import find_own_code, plan_trials
+from dpscale.planning.plan import find_own_code, plan_trials
 from dpscale.training import Training, build_model
 from dpscale.workloads.arrays import write_prepared
 from dpscale.workloads.datasets import own as own_dataset

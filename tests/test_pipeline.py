@@ -22,8 +22,8 @@ from pipeline import ROOT, Checkout, Done, send, small_config, small_experiment,
 from dpscale import lock
 from dpscale.config import load_config
 from dpscale.errors import UserError
-from dpscale.order import measuring_order
-from dpscale.plan import plan_trials
+from dpscale.planning.order import measuring_order
+from dpscale.planning.plan import plan_trials
 from dpscale.record import Record
 from dpscale.tables.schema import TABLES as SCHEMA
 from dpscale.trial import Trial

@@ -20,7 +20,7 @@ from test_config import LEVELS
 from dpscale.collectives.settings import CollectivesConfig
 from dpscale.config import ExperimentConfig, OptimizerConfig, load_config
 from dpscale.errors import ConfigError
-from dpscale.plan import plan_trials, upper_bound_device_hours
+from dpscale.planning.plan import plan_trials, upper_bound_device_hours
 from dpscale.scaling_model.settings import PredictionConfig
 from dpscale.strategies import STRATEGIES, base
 from dpscale.trial import Trial
@@ -524,7 +524,7 @@ sys.modules["torch"] = None  # its import fails from here on
 sys.path.insert(0, "scripts")
 import yaml
 from dpscale.config import load_config
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 from dpscale.figures import FIGURES
 from dpscale.tables.schema import TABLES
 from dpscale.code import trial_code

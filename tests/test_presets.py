@@ -13,7 +13,7 @@ from snakemake.utils import update_config
 from dpscale.config import load_config
 from dpscale.figures import FIGURES
 from dpscale.launching.launches import missing_program
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 from dpscale.record import Record
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Strategy

@@ -7,7 +7,7 @@ import math
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import mean, median
 
@@ -15,6 +15,7 @@ import pytest
 
 from dpscale.errors import UserError
 from dpscale.published import read_published, value_of
+from dpscale.scaling_model import reduced
 from dpscale.scaling_model.laws import LAWS
 from dpscale.scaling_model.observed import Point
 from dpscale.scaling_model.reduced import Form, fit_prior
@@ -124,6 +125,25 @@ def test_the_page_tells_what_validation_prints(families, outcomes):
     assert f"from {prior.low:.3f} to {prior.high:.3f}" in text
 
 
+def test_the_page_tells_every_number_that_is_typed():
+    text = PAGE.read_text()
+    typed = {name: getattr(reduced, name) for name in ("RELATIVE_SPREAD", "UNKNOWN", "LEAST_FACTOR")}
+    typed |= {name: getattr(FORM, name) for name in ("half_counted", "misfit", "least_cost")}
+    numbers = {name for name, value in vars(reduced).items() if name.isupper() and isinstance(value, float)}
+    numbers |= {field.name for field in fields(FORM) if isinstance(getattr(FORM, field.name), float)}
+    assert typed.keys() == numbers - {"COVERAGE"}  # of an interval: its meaning, and no part of a fit
+    for name, value in typed.items():
+        assert f"| `{name}` | {value:g} |" in text
+
+
+def test_the_page_tells_where_simpler_laws_are_better_in_the_median(families):
+    text = words(PAGE)
+    for up_to, law in ((2, "gustafson"), (2, "frozen_efficiency"), (4, "gustafson")):
+        (found,) = (each for each in accuracy(validate(families, "system", up_to, FORM)) if each.law == law)
+        assert found.median < found.predicted_median
+        assert f"({100 * found.median:.2f} against {100 * found.predicted_median:.2f} %)" in text
+
+
 def words(page):
     return " ".join(page.read_text().split())
 
@@ -164,6 +184,13 @@ def test_a_systems_own_points_are_not_in_its_prior(families):
     assert "LUMI" not in prior.systems
     assert leave_out(changed, "system", FORM)(lumi) == prior
     assert fit_prior(changed, FORM) != fit_prior(families, FORM)
+
+
+@pytest.mark.parametrize("spelt", ["lumi", "LUMI ", " Lumi"])
+def test_a_system_is_left_out_of_its_prior_however_it_is_spelt(families, spelt):
+    lumi = next(each for each in families if each.system == "LUMI")
+    prior = leave_out(families, "system", FORM)
+    assert prior(replace(lumi, system=spelt)) == prior(lumi)
 
 
 def test_a_sources_other_systems_are_not_in_its_prior_when_sources_are_left_out(families):
@@ -212,6 +239,31 @@ def test_other_days_are_repeats_and_other_software_is_another_family(tmp_path):
     assert [[point.step_time for point in each.points] for each in found] == [[pytest.approx(1 / 102)], [1 / 130]]
 
 
+def test_other_hardware_of_a_system_is_another_family(tmp_path):
+    rows = [
+        f"{row(value=value)},{gpu},{link}"
+        for value, gpu, link in (
+            ("100", "V100", "IB"),
+            ("102", "V100", "IB"),
+            ("300", "A100", "IB"),
+            ("310", "A100", "Ethernet"),
+        )
+    ]
+    found = read_published(table(tmp_path, *rows, heads=f"{HEADS},gpu,interconnect")).families
+    assert [(each.gpu, each.interconnect, each.points[0].step_time) for each in found] == [
+        ("V100", "IB", pytest.approx(1 / 101, rel=1e-3)),
+        ("A100", "IB", 1 / 300),
+        ("A100", "Ethernet", 1 / 310),
+    ]
+
+
+def test_spellings_of_a_system_that_differ_in_case_or_blanks_are_one(tmp_path):
+    rows = [row(system="My  Cluster"), row(1, 8, value="700", system="my cluster")]
+    (found,) = read_published(table(tmp_path, *rows)).families
+    assert found.system == "My  Cluster"
+    assert len(found.points) == 2
+
+
 def test_rows_come_in_any_order_and_a_batch_may_be_missing(tmp_path):
     rows = [row(4, 32, value="2500", batch=""), row(1, 8, value="700", batch=""), row(value="100", batch="")]
     (found,) = read_published(table(tmp_path, *rows)).families
@@ -237,6 +289,8 @@ def test_rows_that_tell_no_time_are_counted_and_left_out(tmp_path):
         (row(nodes=4, gpus=2), r"table.csv:3: gpus=2 on nodes=4; gpus counts those of all nodes"),
         (row() + ",more", r"table.csv:3: more cells than columns"),
         (row(gpus="1e300"), r"table.csv:3: gpus='1e300' is no whole number up to"),
+        (row(value="1e300"), r"table.csv:3: value='1e300' is not between 1e-15 and 1e\+15"),
+        (row(value="1e-300"), r"table.csv:3: value='1e-300' is not between"),
     ],
 )
 def test_a_bad_row_is_refused_by_its_line(tmp_path, bad, message):
@@ -281,6 +335,29 @@ def test_another_table_is_predicted_and_compared_with_what_it_measured(tmp_path)
         100 * (1400 / float(rows[0]["predicted"]) - 1), abs=0.01
     )
     assert rows[2]["measured"] == rows[2]["hit"] == rows[2]["step_time_error_percent"] == ""
+
+
+def test_what_was_calibrated_from_is_neither_a_hit_nor_part_of_the_accuracy(tmp_path):
+    scaling = [(1, 1, 100), (1, 2, 196), (1, 8, 740), (2, 16, 1400)]
+    path = table(tmp_path, *(row(nodes, gpus, value=value) for nodes, gpus, value in scaling))
+    alone, more = run(path), run(path, "--at", "1x8", "1x1", "1x4", "--out", tmp_path / "out.csv")
+    assert more.returncode == 0, more.stderr
+    assert "1 families, 1 points: mean" in more.stdout
+    accuracies = [re.search(r"absolute error .*? points: (.*?);", done.stdout).group(1) for done in (alone, more)]
+    assert accuracies[0] == accuracies[1]
+    assert len(re.findall("calibrated from", more.stdout)) == 2
+    with (tmp_path / "out.csv").open() as file:
+        judged = {line["gpus"]: (line["hit"], line["step_time_error_percent"] == "") for line in csv.DictReader(file)}
+    assert judged == {"16": ("true", False), "8": ("", True), "1": ("", True), "4": ("", True)}
+
+
+def test_a_table_is_not_written_over(tmp_path):
+    path = table(tmp_path, row(), row(1, 8, value="740"))
+    before = path.read_bytes()
+    done = run(path, "--out", path)
+    assert done.returncode == 1
+    assert "it is read" in done.stderr
+    assert path.read_bytes() == before
 
 
 def test_without_points_beyond_twice_and_four_times_the_nodes_are_predicted(tmp_path):

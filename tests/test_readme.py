@@ -20,7 +20,7 @@ from pipeline import ROOT, Checkout, small_config, small_experiment
 import reference
 from dpscale.cluster import ClusterConfig
 from dpscale.config import Config, load_config
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 from dpscale.record import SAMPLE_COLUMNS, STEP_COLUMNS, Record
 from dpscale.strategies import STRATEGIES
 from dpscale.tables.schema import TABLES

@@ -19,7 +19,8 @@ PRIOR = Prior(per_overhead=0.4, node_factor=1.75, low=-0.6, high=1.7, systems=("
 
 def family(points, system="new", **facts):
     """Of (nodes, devices, time per step)."""
-    names = {"source": "s", "model": "m", "precision": "p", "strategy": "d", "batch_per_gpu": "", "software": ""}
+    names = dict.fromkeys(("batch_per_gpu", "gpu", "interconnect", "software"), "")
+    names |= {"source": "s", "model": "m", "precision": "p", "strategy": "d"}
     return Family(
         **names | facts, system=system, metric="step_time", unit="s", points=tuple(Point(*at) for at in points)
     )

@@ -17,11 +17,11 @@ from dpscale.config import FigureConfig, load_config
 from dpscale.errors import ConfigError
 from dpscale.figures import FIGURES, make_figure, render
 from dpscale.figures.references import LABELS, SPEEDUP
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 from dpscale.references import FOLDER, PRECISIONS, QUANTITIES, REFERENCES, Published, published, sets_of
 from dpscale.strategies import STRATEGIES
 from dpscale.tables import make_tables
-from dpscale.tables.schema import SUMMARY
+from dpscale.tables.schema.trials import SUMMARY
 
 ROWS = published()
 FIGURE = "HFAiLab/pytorch_distributed@b090fbd:result.png"
@@ -181,6 +181,14 @@ def test_what_was_not_measured_here_stands_beside_them_with_its_reason():
     assert mine.value.isna().all()
 
 
+def test_utilisation_of_a_cpu_is_not_that_of_a_gpu():
+    table = tables_of(repeats(SINGLE, [900.0] * 3))["published"]
+    busy = table[table.quantity == "utilization_percent"]
+    (row,) = ours(busy).itertuples()
+    assert (pd.isna(row.value), row.reason) == (True, "of a CPU: another quantity")
+    assert theirs(busy).measured_over_published.isna().all()
+
+
 def test_an_experiment_without_references_has_none():
     assert make_tables(unmeasured(SINGLE))["published"].empty
 
@@ -251,6 +259,22 @@ def test_the_figure_says_that_they_are_of_somebody_elses_machine():
     faces = {point.lines[0].get_markerfacecolor() for point in figure.axes[0].containers}
     assert len(faces) == 2
     assert "white" in faces
+
+
+def test_rows_of_ours_under_several_launchers_name_theirs():
+    by_torchrun = replace(DDP, launcher="torchrun")
+    figure = make_figure(
+        "published", tables_of([*repeats(DDP, [100.0] * 3), *repeats(by_torchrun, [90.0] * 3)]), FigureConfig()
+    )
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    mine = {label for label in labels if label.endswith("here")}
+    assert mine == {"ddp\ntf32, 1x8, spawn, here", "ddp\ntf32, 1x8, torchrun, here"}
+
+
+def test_numbers_of_ours_have_three_digits_and_stand_behind_their_bars():
+    figure = make_figure("published", tables_of(repeats(SINGLE, [900.123, 1000.456, 1100.789])), FigureConfig())
+    (text,) = [text for text in figure.axes[0].texts if text.get_text() == "1001"]  # and 1 s of evaluation
+    assert text.xy[0] == pytest.approx(1101.789)
 
 
 def test_the_figure_of_an_experiment_without_references_says_so():

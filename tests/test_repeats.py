@@ -17,8 +17,8 @@ from factories import a_config, a_trial, repeats
 import more as more_script
 from dpscale.config import load_config
 from dpscale.errors import ConfigError
-from dpscale.order import measuring_order
-from dpscale.plan import plan_trials
+from dpscale.planning.order import measuring_order
+from dpscale.planning.plan import plan_trials
 from dpscale.tables import make_tables
 from dpscale.trial import PLACEBO, Trial
 
@@ -146,9 +146,11 @@ class Measured:
         for name, table in make_tables(rows).items():
             table.to_csv(folder / f"{name}.csv", index=False)
 
-    def more(self, *arguments: str, percent: float = 5.0, most: int = 30) -> subprocess.CompletedProcess[str]:
+    def more(
+        self, *arguments: str, percent: float = 5.0, most: int = 30, out: str = "more.yaml"
+    ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(SCRIPTS / "more.py"), "config.yaml", *arguments]
-        limits = [f"--percent={percent}", f"--most={most}", "--out=more.yaml"]
+        limits = [f"--percent={percent}", f"--most={most}", f"--out={out}"]
         return subprocess.run([*command, *limits], cwd=self.root, capture_output=True, text=True, check=False)
 
     @property
@@ -172,6 +174,31 @@ def test_what_was_raised_before_is_kept(tmp_path):
     experiment.more()
     assert experiment.raised == {"single/spawn/1x1": 8, "ddp/spawn/1x1": 12}
     assert "of_a_preset" in (tmp_path / "more.yaml").read_text()
+
+
+def test_what_was_raised_and_not_measured_is_named_again_until_it_is(tmp_path):
+    experiment = Measured(tmp_path, WIDE, NARROW)
+    experiment.more()
+    written = (tmp_path / "more.yaml").read_text()
+    again = experiment.more()  # the run between them was interrupted: the tables are the old ones
+    assert (again.returncode, again.stdout) == (0, "quick\n")
+    assert (tmp_path / "more.yaml").read_text() == written
+
+
+def test_launches_that_are_planned_and_missing_are_named_at_the_limit_too(tmp_path):
+    experiment = Measured(tmp_path, WIDE, NARROW)
+    experiment.more(most=8)
+    assert experiment.raised == {"ddp/spawn/1x1": 8}
+    assert experiment.more(most=8).stdout == "quick\n"
+
+
+def test_what_the_configuration_plans_and_no_run_measured_is_named_but_not_written(tmp_path):
+    experiment = Measured(tmp_path, WIDE, NARROW)
+    data = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    data["experiments"]["quick"]["repeats"] = 30
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(data))
+    assert experiment.more().stdout == "quick\n"
+    assert not (tmp_path / "more.yaml").exists()
 
 
 def test_where_every_interval_is_narrow_nothing_is_raised(tmp_path):
@@ -212,3 +239,12 @@ def test_without_tables_it_says_what_to_run_first(tmp_path):
 def test_limits_that_can_not_be_meant_are_refused(tmp_path, limits, said):
     done = Measured(tmp_path, NARROW, NARROW).more(**limits)
     assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_a_configuration_is_not_written_over(tmp_path):
+    experiment = Measured(tmp_path, WIDE, NARROW)
+    before = (tmp_path / "config.yaml").read_bytes()
+    done = experiment.more(out="config.yaml")
+    assert done.returncode == 1
+    assert "config.yaml: it is read" in done.stderr
+    assert (tmp_path / "config.yaml").read_bytes() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -306,6 +307,20 @@ def test_the_knee_is_where_half_of_all_is_lost_and_the_fastest_may_lie_elsewhere
 def test_a_sweep_has_every_power_of_two_and_some_between_and_fills_whole_nodes():
     assert placements(64, 8) == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 6), (1, 8), (2, 8), (3, 8), (4, 8), (6, 8), (8, 8)]
     assert placements(16_384, 8)[-1] == (2048, 8)
+
+
+@pytest.mark.parametrize("devices_per_node", [1, 3, 5, 10, 12, 40, 72])
+def test_a_sweep_has_a_full_node_and_two_and_all_nodes_whatever_a_node_holds(devices_per_node):
+    found = placements(100 * devices_per_node, devices_per_node)
+    assert {(1, devices_per_node), (2, devices_per_node), (3, devices_per_node), (100, devices_per_node)} <= set(found)
+    devices = [nodes * each for nodes, each in found]
+    assert devices == sorted(set(devices))
+    assert max(after / before for before, after in pairwise(devices)) <= 2
+
+
+def test_a_sweep_ends_at_the_whole_nodes_that_so_many_devices_fill():
+    assert placements(16_384, 10)[-1] == (1638, 10)
+    assert placements(5, 8)[-1] == (1, 5)
 
 
 # Simpler laws beside it

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, M
 from dpscale.config import load_config
 from dpscale.errors import ConfigError
 from dpscale.largest import probe_of
-from dpscale.plan import plan_trials
+from dpscale.planning.plan import plan_trials
 from dpscale.schedule import learning_rates
 from dpscale.training import Training
 from dpscale.workloads.loading import TrainingStream

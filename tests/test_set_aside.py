@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories import a_record, a_trial, an_unavailable_record, step_columns
+from factories import a_record, a_trial, an_entry, an_unavailable_record, step_columns
 
 import set_aside
-from dpscale.files import write_sealed
-from dpscale.forecasting.ledger import LEDGER
+from dpscale.files import seal_of, write_sealed
+from dpscale.forecasting.ledger import LEDGER, append_predictions
 from dpscale.record import MONITOR, RECORD, STEPS, Record, write_samples, write_steps
 
 
@@ -116,14 +116,19 @@ def test_what_is_made_of_results_and_was_cut_since(path: str, tmp_path: Path, ca
     assert said(tmp_path, capsys, monkeypatch) == ""
 
 
-def test_predictions_that_were_cut_end_the_run_for_nothing_makes_them_again_as_they_were(
-    tmp_path: Path, capsys, monkeypatch
+@pytest.mark.parametrize(
+    ("sealed", "said"),
+    [(True, "cut or changed since it was made"), (False, "line 1, or one before it, is not as it was written")],
+)
+def test_predictions_that_were_changed_end_the_run_for_nothing_makes_them_again_as_they_were(
+    sealed: bool, said: str, tmp_path: Path, capsys, monkeypatch
 ):
     ledger = tmp_path / "small" / "predictions" / LEDGER
-    ledger.parent.mkdir(parents=True)
-    write_sealed(ledger, b"\n")
-    ledger.write_bytes(b"")
+    append_predictions(ledger, [an_entry()])
+    ledger.write_text(ledger.read_text().replace('"steps": 2.0', '"steps": 3.0'))
+    if not sealed:
+        seal_of(ledger).unlink()
     monkeypatch.setattr(sys, "argv", ["set_aside.py", str(tmp_path)])
     assert set_aside.main() == 1
-    assert capsys.readouterr().err.startswith(f"{ledger}: cut or changed since it was made; put the file back")
+    assert capsys.readouterr().err.startswith(f"{ledger}: {said}; put the file back")
     assert ledger.exists()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories import MACHINE, a_trial, measured, step_columns
@@ -19,6 +21,7 @@ from dpscale.files import sha256_of
 from dpscale.record import RECORD, STEPS, write_samples, write_steps
 from dpscale.snapshots import CHECKSUMS, find, keep, kept, read
 from dpscale.tables import make_tables
+from trace_figure import records_of
 
 DDP = a_trial(experiment="small")
 SEVEN = [2.0 + number / 100 for number in range(7)]
@@ -45,6 +48,14 @@ def results_of(folder: Path, epochs_s: list[float] = SEVEN, **facts: str) -> Pat
     for name, table in make_tables(found, digests=digests).items():
         table.to_csv(tables / f"{name}.csv", index=False)
     return folder
+
+
+def rewrite(results: Path, data: dict[str, Any]) -> None:
+    """Another record of the first launch, and the table of records as it is made of that one."""
+    record, table = results / DDP.folder / RECORD, results / "small/tables/records.csv"
+    old = sha256_of(record)
+    record.write_text(json.dumps(data))
+    table.write_text(table.read_text().replace(old, sha256_of(record)))
 
 
 @pytest.fixture
@@ -121,6 +132,19 @@ def test_a_configuration_that_is_not_there_leaves_no_snapshot(results, snapshots
     with pytest.raises(OSError, match=r"gone\.yaml"):
         keep("before", results, [tmp_path / "gone.yaml"], snapshots)
     assert kept(snapshots) == []
+    assert list(snapshots.iterdir()) == []
+
+
+def test_emptied_checksums_hold_nothing_and_are_refused(results, config, snapshots):
+    (keep("before", results, [config], snapshots) / CHECKSUMS).write_text("")
+    with pytest.raises(UserError, match="SHA256SUMS: empty"):
+        find("before", snapshots)
+
+
+def test_an_emptied_table_without_a_seal_is_said_in_one_line(results):
+    (results / "small/tables/timings.csv").write_text("")
+    with pytest.raises(UserError, match=r"timings\.csv: not a whole table"):
+        read(results)
 
 
 def test_snapshots_are_listed_with_what_they_hold(results, config, snapshots):
@@ -146,7 +170,7 @@ def test_a_snapshot_is_read_as_the_results_that_it_was_made_of(results, config, 
 def test_the_code_of_a_trial_is_a_fact_of_its_environment(results):
     record = results / DDP.folder / RECORD
     data = json.loads(record.read_text())
-    record.write_text(json.dumps(data | {"launch": data["launch"] | {"code": "abc"}}))
+    rewrite(results, data | {"launch": data["launch"] | {"code": "abc"}})
     codes = [facts["code"] for facts in read(results).environments if "code" in facts]
     assert {"ddp of convnet by spawn": "abc"} in codes
 
@@ -156,7 +180,7 @@ def test_a_record_is_read_whatever_its_format(results, config, snapshots):
     record = results / DDP.folder / RECORD
     data = json.loads(record.read_text())
     assert "format_version" in data
-    record.write_text(json.dumps(data | {"format_version": 1}))
+    rewrite(results, data | {"format_version": 1})
     assert len([facts for facts in read(results).environments if "torch" in facts]) == 7
 
 
@@ -164,8 +188,16 @@ def test_a_record_without_an_environment_is_refused(results):
     record = results / DDP.folder / RECORD
     data = json.loads(record.read_text())
     del data["environment"]
-    record.write_text(json.dumps(data))
+    rewrite(results, data)
     with pytest.raises(UserError, match=r"record\.json: format \d+ has no environment"):
+        read(results)
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text(path.read_text() + "\n")])
+def test_results_whose_records_are_not_those_of_the_tables_are_not_compared(change, results):
+    """Times are the tables', the environment is the records': they must be of the same launches."""
+    change(results / DDP.folder / RECORD)
+    with pytest.raises(UserError, match=r"record\.json: missing, or newer than the tables; run snakemake first"):
         read(results)
 
 
@@ -202,6 +234,19 @@ def test_a_slow_down_against_a_snapshot_ends_with_its_exit_code_and_leaves_table
     assert done.stdout.index("torch") < done.stdout.index("small/ddp/spawn/1x2")
     made = {path.name for path in (tmp_path / "compared").iterdir()}
     assert made == {"changes.csv", "environment_changes.csv", "changes.svg", "changes.png", "changes.pdf"}
+    table = tmp_path / "compared/changes.csv"
+    for kind in ("svg", "png", "pdf"):
+        assert records_of(table.with_suffix(f".{kind}")) == [(table, sha256_of(table))]
+    table.write_text("edited")
+    with pytest.raises(UserError, match=r"changes\.csv: missing, or not the one that the figure was made from"):
+        records_of(table.with_suffix(".svg"))
+
+
+def test_a_snapshot_of_the_present_results_is_no_second_measurement(results, config, snapshots, tmp_path):
+    keep("before", results, [config], snapshots)
+    done = run_compare("before", "./results", cwd=tmp_path)
+    assert done.returncode == compare.CANNOT_COMPARE, done.stderr
+    assert done.stdout.rstrip().endswith("the very launches of before; measure again, then compare")
 
 
 def test_what_can_not_be_compared_is_an_error_with_its_own_exit_code(results, config, snapshots, tmp_path):
@@ -222,8 +267,9 @@ def test_the_exit_codes_stand_in_its_help(tmp_path):
 
 def test_two_snapshots_are_kept_by_make_and_compared_by_snakemake(tmp_path):
     copy = Checkout.fresh(tmp_path / "dpscale", small_config())
-    results_of(copy.results())
-    for name in ("one", "two"):
+    for name, slower_by_s in {"one": 0.0, "two": 0.001}.items():
+        shutil.rmtree(copy.results(), ignore_errors=True)
+        results_of(copy.results(), [epoch_s + slower_by_s for epoch_s in SEVEN])
         assert make(copy, "snapshot", f"NAME={name}") == f"snapshots/{name}\n"
     assert {"one", "two"} <= set(make(copy, "snapshot").split())
     copy.run("results/comparisons/one/two/changes.svg")

@@ -28,6 +28,7 @@ from dpscale.statistics import (
     repeats_needed,
     trend,
 )
+from dpscale.tables.drift import WARN_BELOW_P
 
 VALUES = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=40)
 
@@ -166,12 +167,23 @@ def test_a_ratio_is_of_the_medians():
 
 def test_a_ratio_of_few_spans_all_quotients():
     found = ratio([4.0, 5.0, 6.0], [1.0, 2.0])
-    assert (found.low, found.high, found.spread) == (2.0, 6.0, "range of 2")
+    assert (found.low, found.high, found.spread) == (2.0, 6.0, "range of 2 and 3")
+
+
+@pytest.mark.parametrize(
+    ("numerators", "denominators", "spread"),
+    [(1, 1, "one value"), (1, 3, "range of 1 and 3"), (3, 1, "range of 1 and 3"), (7, 2, "range of 2 and 7")],
+)
+def test_a_ratio_of_few_says_how_many_values_both_have(numerators: int, denominators: int, spread: str) -> None:
+    mine, others = ([1.0 + i for i in range(count)] for count in (numerators, denominators))
+    found = ratio(mine, others)
+    assert found.spread == spread
+    assert (found.low == found.high) == (spread == "one value")
 
 
 def test_a_ratio_needs_six_of_each_for_an_interval():
     five, six = [1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    assert ratio(six, five).spread == ratio(five, six).spread == "range of 5"
+    assert ratio(six, five).spread == ratio(five, six).spread == "range of 5 and 6"
     assert ratio(six, six).spread == "95 % interval"
 
 
@@ -326,6 +338,15 @@ def test_the_test_of_one_cell_is_kendalls():
     variance = 12 * 11 * (2 * 12 + 5) / 18
     assert kendalltau(range(12), values).statistic == pytest.approx(score / (12 * 11 / 2))
     assert found.p_value == pytest.approx(2 * norm.sf((abs(score) - 1) / math.sqrt(variance)))
+
+
+@pytest.mark.parametrize(("cells", "launches"), [(1, 6), (2, 4), (3, 4), (4, 3), (8, 3), (9, 2)])
+def test_a_trend_takes_as_many_launches_as_the_documentation_says(cells: int, launches: int):
+    def steady(launches: int) -> float:
+        found = trend([[(cells * repeat + cell, 2.0**repeat) for repeat in range(launches)] for cell in range(cells)])
+        return 1.0 if found is None else found.p_value
+
+    assert steady(launches) <= WARN_BELOW_P < steady(launches - 1)
 
 
 def test_single_launches_have_no_trend():

@@ -28,7 +28,9 @@ from dpscale.environment import CLASS_FACTS
 from dpscale.errors import UserError
 from dpscale.references import published, sets_of
 from dpscale.tables import make_tables, read_table
-from dpscale.tables.schema import ESTIMATED, MADE_APART, TABLES, TEXTS
+from dpscale.tables.schema import MADE_APART, TABLES, TEXTS
+from dpscale.tables.schema.cells import ESTIMATED
+from dpscale.tables.summary import summarize
 
 SINGLE, DDP = a_single_trial(), a_trial()
 PUBLISHED = sets_of(["hfai_resnet50"], published())
@@ -157,6 +159,12 @@ def test_ratios_are_of_medians_with_the_range_of_all_quotients():
     cell = summary_of(repeats(SINGLE, [1.0, 2.0, 4.0]), repeats(DDP, [2.0, 4.0, 8.0])).loc["ddp"]
     assert (cell.speedup, cell.speedup_low, cell.speedup_high) == (1.0, 0.25, 4.0)
     assert cell.speedup_spread == "range of 3"
+
+
+def test_a_cell_launched_once_over_a_base_launched_three_times_has_a_range_of_both() -> None:
+    cell = summary_of(repeats(SINGLE, [4.0, 4.2, 4.4]), repeats(DDP, [2.0])).loc["ddp"]
+    assert cell.speedup_low < cell.speedup < cell.speedup_high
+    assert (cell.spread, cell.speedup_spread) == ("one value", "range of 1 and 3")
 
 
 def test_without_one_device_there_is_no_speedup():
@@ -301,7 +309,30 @@ def test_a_warning_of_some_repeats_says_of_how_many():
 
 def test_the_same_kind_of_warning_is_given_once():
     busy = [measured(replace(DDP, repeat=repeat), machines_cpu_time_s=[7.0 + repeat]) for repeat in range(2)]
-    assert summary_of(busy).loc["ddp"].warnings == "other processes used 12 % of the CPUs (in 2 of 2 repeats)"
+    assert summary_of(busy).loc["ddp"].warnings == "other processes used up to 25 % of the CPUs (in 2 of 2 repeats)"
+
+
+def test_of_one_launch_it_is_given_as_it_is():
+    busy = [measured(DDP, machines_cpu_time_s=[7.0]), measured(replace(DDP, repeat=1))]
+    assert summary_of(busy).loc["ddp"].warnings == "other processes used 12 % of the CPUs (in 1 of 2 repeats)"
+
+
+def test_other_processes_in_training_and_beside_the_controls_are_two_warnings():
+    trial, record, steps = explained_record(replace(DDP, explain=True))
+    uses = [replace(use, machine_cpu_time_s=19.1) for use in record.explained.uses]
+    both = replace(record, machines_cpu_time_s=[7.0], explained=replace(record.explained, uses=uses))
+    assert summary_of([(trial, both, steps)]).loc["ddp"].warnings.split("; ") == [
+        "other processes used 12 % of the CPUs (in 1 of 1 repeats)",
+        "other processes used 6 % of the CPUs while causes were measured (in 1 of 1 repeats)",
+    ]
+
+
+def test_of_a_cost_of_measuring_the_largest_is_told():
+    launches = [measured(replace(DDP, repeat=repeat), machines_cpu_time_s=[0.0]) for repeat in range(2)]
+    timings = make_tables(launches)["timings"]
+    timings["warnings"] = ["measuring takes 9.1 % of a step", "measuring takes 10.3 % of a step"]
+    said = summarize(timings, make_tables(launches)["comparisons"]).set_index("strategy").loc["ddp"].warnings
+    assert said == "measuring takes up to 10.3 % of a step (in 2 of 2 repeats)"
 
 
 def test_shared_nodes_are_warned_of():
@@ -389,6 +420,7 @@ def test_every_column_of_text_is_read_as_text():
     tables = make_tables(found, samples=samples, digests=digests, published=PUBLISHED)
     texts = {name for table in tables.values() for name in table.columns if isinstance(table[name].iloc[0], str)}
     made_apart = {"backend", "operation", "dtype", "fact", "before", "after", "predicted_at", "limited_by", "code"}
+    made_apart |= {"set_before", "set_after"}
     made_apart |= {"about", "question", "support", "why", "next_step", "missing", "cell", "follows_from"}
     # n/a without a base, without a GPU, and without a cell of ours that is a published one
     absent = {"speedup_spread", "throttle_reasons", "measured_cell", "measured_differs_in"}

@@ -54,6 +54,38 @@ def test_what_is_none_is_left_out_of_the_command_line():
     assert not [argument for argument in a_trial(train_samples=None).to_args() if "train-samples" in argument]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"repeat": 3, "seed": 7, "timeout_s": 1.0, "collective_timeout_s": 1.0, "checkpoint_interval_s": None},
+        {"strategy": "larger", "base": "ddp", "explain": True},
+        {"launcher": "torchrun", "nodes": 2, "devices_per_node": 8},
+    ],
+    ids=["repeats and limits", "variants trained alike", "topologies"],
+)
+def test_one_training_has_one_configuration_wherever_and_however_often_it_runs(changes):
+    assert a_trial(**changes).configuration == a_trial().configuration
+
+
+OF_NO_CONFIGURATION = {"strategy", "repeat", "seed", "explain", "launcher", "nodes", "devices_per_node", "world_size"}
+
+
+@pytest.mark.parametrize(
+    "name", [f.name for f in dataclasses.fields(Trial) if f.compare and f.name not in OF_NO_CONFIGURATION]
+)
+def test_whatever_else_decides_a_trial_is_of_its_configuration(name):
+    other = 7 if isinstance(getattr(a_trial(), name), int | float | None) else {"other": 1}
+    assert a_trial(**{name: other}).configuration != a_trial().configuration
+
+
+def test_under_strong_scaling_the_global_batch_is_of_the_configuration():
+    pair, four = (
+        a_trial(scaling="strong", devices_per_node=devices, batch_size_per_device=32 // devices) for devices in (2, 4)
+    )
+    assert pair.configuration == four.configuration
+    assert pair.configuration != a_trial(scaling="strong", devices_per_node=2, batch_size_per_device=32).configuration
+
+
 def test_the_same_options_make_the_same_command_line_in_any_order():
     assert a_trial(options={"x": 1, "y": 2}).to_args() == a_trial(options={"y": 2, "x": 1}).to_args()
 

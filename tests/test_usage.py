@@ -88,7 +88,7 @@ def gpu_samples(uuid: str = "GPU-2", **values: Any) -> pd.DataFrame:
 
 def on_one_gpu(**changes: Any) -> Record:
     trial = factories.a_single_trial(device="cuda", backend="nccl")
-    return a_record(trial, ranks=[rank_facts(0, device_uuids=["GPU-2"])], **changes)
+    return a_record(trial, **{"ranks": [rank_facts(0, device_uuids=["GPU-2"])]} | changes)
 
 
 def test_a_gpus_row_is_of_the_timed_steps_and_its_own_samples():
@@ -102,8 +102,65 @@ def test_a_gpus_row_is_of_the_timed_steps_and_its_own_samples():
     assert row.other_processes == 0
 
 
+def test_a_gpu_without_samples_has_the_reason_of_its_own_uuid():
+    absent = [{"GPU-2": "NVML: Not Found", "package": "no RAPL"}]
+    assert monitor_of(on_one_gpu(monitor_absent=absent)).set_index("kind").loc["gpu"].reason == "NVML: Not Found"
+    silent = on_one_gpu(monitor_absent=[{"gpu": "NVML: Driver Not Loaded"}])
+    assert monitor_of(silent).set_index("kind").loc["gpu"].reason == "NVML: Driver Not Loaded"
+
+
 def test_somebody_else_on_the_gpu_is_told():
     assert monitor_of(on_one_gpu(), gpu_samples(processes=3)).set_index("kind").loc["gpu"].other_processes == 2
+
+
+def warned(record: Record, samples: pd.DataFrame) -> str:
+    tables = make_tables([(record.trial, record, steps_of(record))], samples={record.trial.id: samples})
+    (summary,) = tables["summary"].warnings
+    assert all(text in summary for text in tables["timings"].warnings[0].split("; "))
+    return str(tables["timings"].warnings[0])
+
+
+def test_a_gpu_that_was_left_alone_at_full_clocks_is_not_warned_of():
+    assert warned(on_one_gpu(), gpu_samples(throttle_reasons="")) == ""
+
+
+def test_what_a_gpu_does_before_and_after_timed_steps_is_not_warned_of():
+    samples = gpu_samples(throttle_reasons="")
+    timed = (samples.time_s >= 100) & (samples.time_s <= 102)
+    assert warned(on_one_gpu(), samples.assign(processes=np.where(timed, 1, 5))) == ""
+
+
+def test_another_process_on_a_gpu_is_warned_of():
+    processes = np.where(np.arange(95.0, 110.0, 0.5) == 101, 2, 1)
+    assert warned(on_one_gpu(), gpu_samples(throttle_reasons="", processes=processes)) == (
+        "another process had a context on a GPU in 20 % of samples (1 of 1 GPUs, most GPU-2 on laptop)"
+    )
+
+
+def test_clocks_that_are_held_back_are_warned_of_where_it_is_most():
+    trial = a_trial(device="cuda", backend="nccl")
+    record = a_record(trial, ranks=[rank_facts(rank, device_uuids=[f"GPU-{rank}"]) for rank in range(2)])
+    hot = np.where(np.arange(95.0, 110.0, 0.5) <= 101, "power cap+hardware thermal", "power cap")
+    samples = pd.concat([gpu_samples("GPU-0", throttle_reasons=""), gpu_samples("GPU-1", throttle_reasons=hot)])
+    assert warned(record, samples).split("; ") == [
+        "clocks were held back by power cap in 100 % of samples (1 of 2 GPUs, most GPU-1 on laptop)",
+        "clocks were held back by hardware thermal in 60 % of samples (1 of 2 GPUs, most GPU-1 on laptop)",
+    ]
+
+
+def test_launches_that_a_gpu_was_disturbed_in_are_counted_together_wherever_it_was():
+    launches, samples = [], {}
+    for repeat, percent in enumerate((20, 60)):
+        record = on_one_gpu(ranks=[rank_facts(0, device_uuids=[f"GPU-{repeat}"])])
+        record = replace(record, trial=replace(record.trial, repeat=repeat))
+        times_s = np.arange(95.0, 110.0, 0.5)
+        processes = np.where((times_s >= 100) & (times_s < 100 + percent / 40), 2, 1)
+        samples[record.trial.id] = gpu_samples(f"GPU-{repeat}", throttle_reasons="", processes=processes)
+        launches.append((record.trial, record, steps_of(record)))
+    assert make_tables(launches, samples=samples)["summary"].warnings.tolist() == [
+        "another process had a context on a GPU in up to 60 % of samples (1 of 1 GPUs, most GPU-1 on laptop) "
+        "(in 2 of 2 repeats)"
+    ]
 
 
 def test_energy_of_an_epoch_is_scaled_from_timed_steps():

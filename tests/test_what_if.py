@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,14 +12,18 @@ import pytest
 import yaml
 from measurements import fabricated
 
+import what_if
 from dpscale.errors import UserError
 from dpscale.forecasting.calibration_file import Calibrated, read_calibrations, write_calibrations
+from dpscale.scaling_model.calibration import calibrate
 from dpscale.scaling_model.machine import Machine
 from dpscale.scaling_model.prediction import Setting
+from dpscale.scaling_model.what_if import answers, placements
 from dpscale.typed import validated
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "workflow/topologies").glob("*.yaml"))
+A_MACHINE = EXAMPLES[0].read_text()
 SETTING = Setting(samples=60_000, batch=16, scaling="weak", drop_last=True)
 
 
@@ -87,3 +92,97 @@ def test_a_file_that_is_no_calibration_is_refused(tmp_path):
     path.write_text("{}")
     with pytest.raises(UserError, match="no calibration"):
         read_calibrations(path)
+
+
+def test_what_is_read_is_not_written_over(calibration, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(A_MACHINE)
+    before = {path: path.read_bytes() for path in (calibration, mine)}
+    for out in (calibration, mine):
+        done = ask(calibration, mine, "--csv", out)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"{out}: it is read" in done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+
+
+# What can't be answered is said
+
+
+@pytest.mark.parametrize("lacking", ["contention", "stretch"])
+def test_what_was_not_measured_of_the_workload_is_not_answered(lacking):
+    calibration = calibrate(replace(fabricated(), **{lacking: []}), draws=2)
+    network = what_if.read_machine(EXAMPLES[0]).network
+    with pytest.raises(UserError, match="set explain: true"):
+        answers(calibration, network, SETTING, placements(16, 8))
+    assert len(answers(calibration, network, SETTING, placements(1, 8))) == 1
+
+
+def test_a_strong_batch_is_answered_where_it_comes_out_whole():
+    calibration = calibrate(fabricated(), draws=2)
+    network = what_if.read_machine(EXAMPLES[0]).network
+    setting = Setting(samples=60_000, batch=1000, scaling="strong", accumulation_steps=5)
+    found = answers(calibration, network, setting, placements(400, 10))
+    assert [one.devices for one in found] == [1, 2, 4, 8, 10, 20, 40]
+    assert "such as 3" in what_if.left_out(setting, placements(400, 10))
+    assert what_if.left_out(SETTING, placements(400, 10)) == ""
+
+
+def test_no_knee_has_its_reason(calibration):
+    done = ask(calibration, EXAMPLES[0], "--batch", 16, "--accumulation-steps", 32)
+    assert done.returncode == 0, done.stderr
+    assert "none" in done.stdout
+    assert "16 samples of each device in 32 passes do not come out whole" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--compression-s-per-byte=-1e-7", "-1e-7 is no number from 0 on"),
+        ("--compression-s-per-byte=nan", "nan is no number from 0 on"),
+        ("--bucket-cap-MiB=inf", "inf is no number above 0"),
+        ("--bucket-cap-MiB=nan", "nan is no number above 0"),
+        ("--bytes-factor=nan", "nan is not above 0"),
+        ("--samples=10000000000000000", "is not between 1 and"),
+    ],
+)
+def test_a_number_that_can_not_be_meant_is_refused(option, said, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["what_if.py", "calibration.json", "a.yaml", option])
+    with pytest.raises(SystemExit):
+        what_if.parse()
+    assert said in capsys.readouterr().err
+
+
+def test_buckets_too_small_to_be_simulated_are_refused_with_the_least_size(calibration):
+    (one,) = read_calibrations(calibration)
+    with pytest.raises(UserError, match=r"--bucket-cap-MiB 1e-09: more than 1000 .* give at least 0.017"):
+        what_if.refuse_many_buckets(one, [25, 1e-9])
+    what_if.refuse_many_buckets(one, [25, 0.02])
+
+
+def test_two_machines_of_one_name_are_refused(tmp_path):
+    paths = [tmp_path / folder / "mine.yaml" for folder in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(A_MACHINE)
+    with pytest.raises(UserError, match="two machines of one name") as caught:
+        what_if.read_machines(paths)
+    assert all(str(path) in str(caught.value) for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff\xfe n\x00", "mine.yaml: "),
+        (b"- nodes: 4", "top level: keys with values are expected here, such as nodes: 4"),
+        (b"text", "top level: keys with values are expected here"),
+        (A_MACHINE.encode() + b"\nnodes: 7\n", "'nodes' is in line"),
+        (b"", "nodes: this key is required"),
+    ],
+)
+def test_a_file_that_is_no_machine_is_refused(tmp_path, content, said):
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        what_if.read_machine(path)
+    assert said in str(caught.value)
+    assert "mine.yaml" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The typed configuration: shapes, types, ranges and spelling. What contradicts what is plan.py's to say.
+"""The typed configuration: shapes, types, ranges and spelling. What contradicts what is said in planning/contradictions.py.
 
 Unknown keys are refused at every level. `load_config` turns whatever pydantic finds into lines that name the key's
 path, the value and the remedy, so that a typing error costs a newcomer one look and no job.
@@ -66,6 +66,7 @@ RESERVED_NAMES = {
     "tables",
     "time_collectives",
     "trial",
+    "asked_of_trial",
 }
 
 
@@ -315,6 +316,11 @@ class Config(Strict):
         False,
         description="as in an unpacked bundle: tables, figures and pages from the records alone, all of which must be there; "
         "no rule can measure",
+    )
+    measured_by: str | None = Field(
+        None,
+        description="beside from_records: the command, up to the results folder, by which a trial was measured where the bundle "
+        "was made, as explore.html shows it",
     )
     datasets: dict[str, DatasetConfig] = Field(default_factory=dict, description="dataset -> where its files lie")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)

@@ -146,7 +146,7 @@ def facts_of_gpus(uuids: list[str]) -> dict[str, Any]:
 
 
 def device_uuids(device: str, indices: list[int]) -> list[str]:
-    """UUIDs of visible CUDA devices in NVML's spelling; empty on a CPU."""
+    """UUIDs of visible CUDA devices, as NVML spells those of whole GPUs; empty on a CPU."""
     if device != "cuda":
         return []
     import torch

@@ -1,6 +1,7 @@
 """Errors that are the user's to mend. Entry points print their text alone; anything else keeps its traceback."""
 
 import difflib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -47,8 +48,16 @@ def suggest(wrong: object, valid: Iterable[str]) -> str:
     return (f"did you mean {near[0]!r}? " if near else "") + f"valid: {', '.join(names)}"
 
 
+def _forget_stdout() -> None:
+    """Whoever read it has seen enough, as `| head` does: nothing more is written, not even while Python ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def entry_point(main: Callable[[], int], failed: int = 1) -> Callable[[], int]:
-    """A script's main, which ends with the text alone where something is the user's to mend: a file or a disk as well.
+    """A script's main, which ends with the text alone where something is the user's to mend: a file or a disk as well; and
+    in silence where nobody reads its output any more.
 
     Args:
         failed: the exit code then.
@@ -57,7 +66,12 @@ def entry_point(main: Callable[[], int], failed: int = 1) -> Callable[[], int]:
     @wraps(main)
     def saying() -> int:
         try:
-            return main()
+            code = main()
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            _forget_stdout()
+            return failed
         except (UserError, OSError) as error:
             print(error, file=sys.stderr)
             return failed

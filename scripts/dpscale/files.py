@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from dpscale.disk import room_for
-from dpscale.errors import Damaged
+from dpscale.errors import Damaged, UserError
+
+
+def refuse_output(path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Raises UserError: no file can have this name, or one that is read has it."""
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}; make it, or name a file in another one")
+    if path.is_dir():
+        raise UserError(f"{path}: a folder; name a file in it")
+    if path.exists() and any(path.samefile(read) for read in inputs if read.exists()):
+        raise UserError(f"{path}: it is read, and what is written would take its place; name another file to write")
 
 
 @contextmanager
@@ -22,8 +32,10 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     the writer may be ended at any moment.
 
     Raises:
+        UserError: no file can have that name.
         DiskIsFull: there is no room; what was there before stays.
     """
+    refuse_output(path)
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with room_for(path):

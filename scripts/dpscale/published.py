@@ -12,10 +12,12 @@ from statistics import median
 from types import MappingProxyType
 
 from dpscale.errors import UserError
-from dpscale.scaling_model.observed import Family, Layout, Point
+from dpscale.scaling_model.observed import Family, Layout, Point, spelt_alike
 
 FACTS = ("source", "system", "model", "precision", "strategy", "batch_per_gpu")
 COLUMNS = (*FACTS, "nodes", "gpus", "metric", "value", "unit")
+HARDWARE = ("gpu", "interconnect")  # which a table may tell of a system
+LEAST_VALUE, MOST_VALUE = 1e-15, 1e15  # in whatever unit: beyond them it is a slip, and quotients leave floating point
 MOST_DEVICES = 10_000_000  # a number of devices beyond it is a slip
 
 _Conversion = Callable[[float, int], float]
@@ -49,21 +51,25 @@ class Published:
 
 
 def read_published(path: Path) -> Published:
-    """Rows that agree in FACTS, in the software that the note names, in metric and unit are a family; of repeats of one
-    layout (runs on other days) the median counts.
+    """Rows that agree in FACTS, in HARDWARE if it is told, in the software that the note names, in metric and unit are a
+    family; of repeats of one layout (runs on other days) the median counts. Spellings of a system that differ in case or
+    blanks alone are one, as it is first written.
 
     Raises:
         UserError: no such table, columns are missing, a row can't be read, or no row tells a time.
     """
     points: dict[tuple[str, ...], dict[tuple[int, int], list[float]]] = defaultdict(lambda: defaultdict(list))
     others: Counter[str] = Counter()
+    systems: dict[str, str] = {}  # as spelt alike -> as first written
     for place, row in _rows(path):
         metric = _metric(row["metric"])
         if metric is None:
             others[row["metric"]] += 1
             continue
-        layout, value = _layout(place, row), _number(place, row, "value")
-        key = (*(row[fact] for fact in FACTS), _software(row.get("note", "")), row["metric"], row["unit"])
+        layout, value = _layout(place, row), _value(place, row)
+        row["system"] = systems.setdefault(spelt_alike(row["system"]), row["system"])
+        facts = (*(row[fact] for fact in FACTS), *(row.get(part, "") for part in HARDWARE))
+        key = (*facts, _software(row.get("note", "")), row["metric"], row["unit"])
         points[key][layout.nodes, layout.devices].append(metric.step_time_of(value, layout.devices))
     if not points:
         raise UserError(
@@ -117,6 +123,16 @@ def _layout(place: str, row: Mapping[str, str]) -> Layout:
     if nodes > devices:
         raise UserError(f"{place}: gpus={devices} on nodes={nodes}; gpus counts those of all nodes together")
     return Layout(nodes, devices)
+
+
+def _value(place: str, row: Mapping[str, str]) -> float:
+    number = _number(place, row, "value")
+    if not LEAST_VALUE <= number <= MOST_VALUE:
+        raise UserError(
+            f"{place}: value={row['value']!r} is not between {LEAST_VALUE:g} and {MOST_VALUE:g}; write it in another unit, or leave "
+            "the row out"
+        )
+    return number
 
 
 def _whole(place: str, row: Mapping[str, str], column: str) -> int:

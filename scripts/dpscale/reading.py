@@ -1,4 +1,4 @@
-"""The file of a configuration, as YAML has it, but for what YAML would pass over in silence: a key that is there twice."""
+"""Files that a user writes, configurations and others of keys with values, as YAML has them, but for what YAML would pass over in silence: a key that is there twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ REMEDY = "mend it there or in the line before: quotes and brackets are closed, a
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """What is written in it; nothing where it is empty.
+    """As `read_keys`."""
+    return read_keys(path, "experiments:")
+
+
+def read_keys(path: Path, such_as: str) -> dict[str, Any]:
+    """What is written in a file of keys with values; nothing where it is empty.
 
     Raises:
         UserError: it can't be read, is no YAML, has no keys, or has one twice; names the file and the place.
@@ -33,7 +38,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except ValueError as error:  # such as a date that is none, or bytes that are no text
         raise UserError(f"{path}: {error}; mend it") from None
     if data is not None and not isinstance(data, dict):
-        raise UserError(f"{path}: top level: keys with values are expected here, such as experiments:")
+        raise UserError(f"{path}: top level: keys with values are expected here, such as {such_as}")
     return data or {}
 
 

@@ -103,7 +103,9 @@ class Record:
     checkpoint_times_s: list[float] = field(default_factory=list)  # the slowest rank's, of each; in no other time
     weights_max_difference: float | None = None  # between ranks, after training; null if they exchange nothing
     survey: dict[str, Any] | None = None  # of all nodes before the training; null on one node
-    monitor_absent: list[dict[str, str]] = field(default_factory=list)  # [node] kind of sample -> why there is none
+    monitor_absent: list[dict[str, str]] = field(
+        default_factory=list
+    )  # [node] kind of sample, or a GPU's UUID -> why none
     steps_sha256: str | None = None
     monitor_sha256: str | None = None
     explained: Explained | None = None  # null unless the trial asks for it

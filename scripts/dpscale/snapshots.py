@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dpscale.errors import UserError, suggest
@@ -59,19 +60,26 @@ def keep(name: str, results: Path, config: Sequence[Path], snapshots: Path) -> P
     if re.fullmatch(NAME, name) is None:
         raise UserError(f"{name!r} is no name of a snapshot; take letters, digits, '.', '_' and '-', the first no sign")
     folder = snapshots / name
+    _refuse_taken(folder)
+    files = list(_files(results))
+    snapshots.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{name}.", suffix=".partial", dir=snapshots) as temporary:
+        draft = Path(temporary) / name  # of this process alone: another may be keeping the same
+        for place, path in enumerate(config, start=1):
+            _copy(path, draft / "config" / f"{place}-{path.name}")
+        for path in files:
+            _copy(path, draft / "results" / path.relative_to(results))
+        kept_files = [path for path in sorted(draft.rglob("*")) if path.is_file()]
+        sums = [f"{sha256_of(path)}  {path.relative_to(draft)}\n" for path in kept_files]
+        write_atomically(draft / CHECKSUMS, "".join(sums).encode())
+        _refuse_taken(folder)
+        draft.rename(folder)
+    return folder
+
+
+def _refuse_taken(folder: Path) -> None:
     if folder.exists():
         raise UserError(f"{folder} exists, and no snapshot is overwritten; choose another name, or delete that folder")
-    files = list(_files(results))
-    draft = snapshots / f".{name}.partial"
-    shutil.rmtree(draft, ignore_errors=True)
-    for place, path in enumerate(config, start=1):
-        _copy(path, draft / "config" / f"{place}-{path.name}")
-    for path in files:
-        _copy(path, draft / "results" / path.relative_to(results))
-    sums = [f"{sha256_of(path)}  {path.relative_to(draft)}\n" for path in sorted(draft.rglob("*")) if path.is_file()]
-    write_atomically(draft / CHECKSUMS, "".join(sums).encode())
-    draft.rename(folder)
-    return folder
 
 
 def _copy(path: Path, to: Path) -> None:
@@ -87,10 +95,15 @@ def _files(results: Path) -> Iterator[Path]:
                 refuse_changed(path, "delete it and run snakemake first")
                 yield path
         for row in _measured_records(tables).itertuples():
-            path = results / str(row.record)
-            if not path.is_file() or sha256_of(path) != row.record_sha256:
-                raise UserError(f"{path}: missing, or newer than the tables; run snakemake first")
-            yield path
+            yield _held(results, row)
+
+
+def _held(results: Path, row: Any) -> Path:
+    """The record of a row of the table, which must be the one that the tables were made of."""
+    path = results / str(row.record)
+    if not path.is_file() or sha256_of(path) != row.record_sha256:
+        raise UserError(f"{path}: missing, or newer than the tables; run snakemake first")
+    return path
 
 
 def _folders_of_tables(results: Path) -> list[Path]:
@@ -133,7 +146,10 @@ def find(name: str, snapshots: Path) -> Path:
         raise UserError(
             f"{name!r}: no snapshot in {snapshots}, and a folder of results is named as ./results; {others}"
         )
-    for line in (folder / CHECKSUMS).read_text().splitlines():
+    lines = (folder / CHECKSUMS).read_text().splitlines()
+    if not lines:
+        raise UserError(f"{folder / CHECKSUMS}: empty, so that nothing holds the snapshot; take another one")
+    for line in lines:
         digest, _, path = line.partition("  ")
         if not (folder / path).is_file() or sha256_of(folder / path) != digest:
             raise UserError(
@@ -142,23 +158,31 @@ def find(name: str, snapshots: Path) -> Path:
     return folder / "results"
 
 
-def read(results: Path) -> Occasion:
+def occasion(name: str, snapshots: Path) -> Occasion:
+    """What was measured, of a snapshot or a folder of results; raises UserError as `find` and `read`."""
+    return read(find(name, snapshots), name)
+
+
+def read(results: Path, name: str = "") -> Occasion:
     """What was measured, from tables and records.
 
+    Args:
+        name: what the set is called; its folder, without one.
+
     Raises:
-        UserError: nothing was, or a record can't be read.
+        UserError: nothing was, or a record can't be read, or is not the one that the tables were made of.
     """
     settings: dict[Key, dict[str, Any]] = {}
     environments = []
     for tables in _folders_of_tables(results):
         for row in _measured_records(tables).itertuples():
-            record = _json(results / str(row.record))
+            record = _json(_held(results, row))
             key = tuple(getattr(row, name) for name in KEY)
             settings.setdefault(
                 key, {name: value for name, value in record["trial"].items() if name not in NO_SETTINGS}
             )
             environments += [record["environment"], *record["nodes"], _code(record)]
-    return Occasion(_timings(results), settings, environments)
+    return Occasion(name or str(results), _timings(results), settings, environments)
 
 
 def _code(record: dict[str, Any]) -> dict[str, Any]:
@@ -181,6 +205,14 @@ def _json(record: Path) -> dict[str, Any]:
 
 
 def _timings(results: Path) -> pd.DataFrame:
+    """Of all experiments, each launch with the digest of its record."""
     import pandas as pd
 
-    return pd.concat([read_table(tables, "timings") for tables in _folders_of_tables(results)], ignore_index=True)
+    launch = [*KEY, "repeat"]
+    found = [
+        read_table(tables, "timings").merge(
+            read_table(tables, "records")[[*launch, "record_sha256"]], on=launch, how="left"
+        )
+        for tables in _folders_of_tables(results)
+    ]
+    return pd.concat(found, ignore_index=True)

@@ -71,13 +71,13 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimat
 
     With 6 repeats of each its 95 % interval is the percentile bootstrap's (Efron and Tibshirani, An Introduction to the
     Bootstrap, 1993, chapter 13): the ratios of the medians of samples drawn from the repeats, without the 2.5 % at either
-    end. With fewer, the range of all quotients.
+    end. With fewer, the range of all quotients, `range of 1 and 3` where there is one value of the one and three of the other.
     """
     value = median(numerators) / median(denominators)
-    fewest = min(len(numerators), len(denominators))
-    if _order(fewest, CONFIDENCE) == 0:
+    counts = len(numerators), len(denominators)
+    if _order(min(counts), CONFIDENCE) == 0:
         low, high = min(numerators) / max(denominators), max(numerators) / min(denominators)
-        return Estimate(value, low, high, range_of(fewest))
+        return Estimate(value, low, high, range_of(*counts))
     resampled = np.sort(_resampled_medians(numerators, stream=0) / _resampled_medians(denominators, stream=1))
     cut = round(RESAMPLES * ALPHA / 2)
     return Estimate(value, float(resampled[cut]), float(resampled[-1 - cut]), "95 % interval")
@@ -121,8 +121,11 @@ def _order(n: int, confidence: float) -> int:
     return k
 
 
-def range_of(n: int) -> str:
-    return f"range of {n}" if n > 1 else "one value"
+def range_of(*counts: int) -> str:
+    """What low and high of so many values are; or of the ratios of so many to so many, whichever is above the line."""
+    if max(counts) == 1:
+        return "one value"
+    return f"range of {' and '.join(map(str, sorted({*counts})))}"
 
 
 def rank_test(first: Sequence[float], second: Sequence[float]) -> RankTest:

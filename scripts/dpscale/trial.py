@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -10,6 +12,8 @@ from dpscale.launched import Launched, Options
 
 PLACEBO = "placebo"  # the strategy's name of trials that measure a cell again
 LARGEST = "largest"  # batch.per_device, and scaling, of trials whose batch is what fits
+WHICH = {"strategy", "explain", "repeat", "seed"}  # fields that say which training of a configuration one is, ...
+WHERE = {"launcher", "nodes", "devices_per_node", "world_size", "batch_size_per_device"}  # ... and where it runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,19 @@ class Trial(Launched):
     def global_batch_size(self) -> int | None:
         """Samples per optimiser step, summed over devices; None before they are known."""
         return None if self.batch_size_per_device is None else self.batch_size_per_device * self.devices
+
+    @property
+    def configuration(self) -> str:
+        """Digest of what is trained, and how: alike on all topologies, for repeats, and for variants that differ in nothing but
+        their name and `explain`. Limits decide nothing of it."""
+        deciding = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.compare and field.name not in WHICH | WHERE
+        }
+        batch = self.global_batch_size if self.scaling == "strong" else self.planned.batch_size_per_device
+        text = json.dumps({**deciding, "batch": batch}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def learning_rate(self) -> float | None:

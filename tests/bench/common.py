@@ -17,7 +17,7 @@ SOURCE = Path("/usr/share/datasets/fashion-mnist")  # as in config.yaml; Debian:
 sys.path.insert(0, str(SCRIPTS))
 
 from dpscale.config import load_config  # noqa: E402 - the path above first
-from dpscale.plan import plan_trials  # noqa: E402
+from dpscale.planning.plan import plan_trials  # noqa: E402
 from dpscale.trial import Trial  # noqa: E402
 
 

@@ -1,12 +1,12 @@
-"""NVML of a machine with four GPUs, in the place of NVIDIA's: GPU i has UUID GPU-i. The last one tells hardly anything, as in
-MIG mode, and DPSCALE_TEST_NVML=none is a machine without a driver."""
+"""NVML of a machine with five GPUs and two MIG instances, in the place of NVIDIA's: GPU i has UUID GPU-i, but for the last.
+The fourth tells hardly anything, as in MIG mode, and DPSCALE_TEST_NVML=none is a machine without a driver."""
 
 import os
 from itertools import count
 from types import SimpleNamespace
 
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-UUIDS = [f"GPU-{index}" for index in range(4)]
+UUIDS = [*(f"GPU-{index}" for index in range(4)), "GPU-4e8f71a2-5b", "MIG-7c0de001-01", "MIG-7c0de002-02"]
 MUTE = 3
 _rounds = count()
 

@@ -15,19 +15,21 @@ from dpscale.launching import slurm
 from dpscale.advice.together import READS
 from dpscale.code import collectives_code, digest_of, flops_code, prepare_code, search_code, trial_code
 from dpscale.collectives import run as collectives
-from dpscale.collectives.planning import plan_collectives
+from dpscale.planning.collectives import plan_collectives
 from dpscale.config import load_config
+from dpscale.damage import what_is_wrong
 from dpscale.disk import DiskIsFull
 from dpscale.environment import prefer_this_python
 from dpscale.errors import UserError
 from dpscale.explorer.page import TABLES as PAGE_TABLES, digest_of_parts
 from dpscale.figures import FIGURES, FORMATS, PRINTED
 from dpscale.forecasting.forecasts import needs_forecast, plan_forecasts
-from dpscale.order import measuring_order
-from dpscale.forecasting.ledger import LEDGER
+from dpscale.planning.order import measuring_order
+from dpscale.forecasting.ledger import LEDGER, refuse_lost
 from dpscale.lock import say_who_may_hold
-from dpscale.plan import find_own_code, plan_trials
+from dpscale.planning.plan import find_own_code, plan_trials
 from dpscale.record import MONITOR, RECORD, STEPS
+from dpscale.rerun import rerun_command
 from dpscale.tables.schema import MADE_APART, OF_TWO_SETS, TABLES
 from dpscale.trial import LARGEST
 from dpscale.workloads.datasets import DATASETS, is_fetched, row_name
@@ -65,9 +67,10 @@ SWEEPS = [trial for forecasts in FORECASTS.values() for forecast in forecasts fo
 TRIALS = {str(trial.folder): trial for trial in [*(trial for trials in PLANS.values() for trial in trials), *SWEEPS]}
 LAUNCHED = [*TRIALS.values(), *(run for runs in COLLECTIVES.values() for run in runs)]
 TRIAL = "{experiment}/trials/{strategy}/{launcher}/{topology}/r{repeat}"
+ASKED = "asked.txt"  # beside the record of a trial that is predicted
 SEARCH = "{experiment}/largest/{strategy}/{launcher}/{topology}"
 TABLE_FILES = f"{RESULTS}/{{experiment}}/tables/{{table}}.csv"
-METHODS_TABLES = ("summary", "timings", "comparisons", "causes", "monitor", "collectives", "records")
+METHODS_TABLES = ("summary", "timings", "comparisons", "causes", "monitor", "collectives", "prediction", "records")
 NOT_IN_REPORT = {"losses", "timeline"}  # a row for each step or sample, which would make the report's one file large
 PAGES = ("advice.html", "explore.html", "methods.html")  # of each experiment
 FLOPS_FILES = f"{RESULTS}/{{experiment}}/flops.json"
@@ -83,7 +86,9 @@ if "trial_slot" not in workflow.global_resources:
 if workflow.is_main_process:  # not in the jobs that it starts
     try:
         say_who_may_hold()
-    except DiskIsFull as error:
+        for _experiment in PLANS:  # no rule makes a ledger, so none would miss it
+            refuse_lost(Path(RESULTS, _experiment, "predictions"))
+    except (DiskIsFull, UserError) as error:
         raise WorkflowError(str(error))
 else:
     retries.leave_signals_to_ranks()
@@ -225,13 +230,27 @@ def forecast_of(experiment):
     return [f"{folder}/{calibration_file.FILE}", *([f"{folder}/{LEDGER}"] if CONFIG.from_records else [])]
 
 
+def waits_for_forecast(trial):
+    return bool(forecast_of(trial.experiment)) and needs_forecast(CONFIG.experiments[trial.experiment], trial)
+
+
 def forecast_of_trial():
     """A prediction is written before what it predicts runs: an input of trials on more devices than it is calibrated from."""
     return by_trial(
         {
-            folder: tuple(
-                forecast_of(trial.experiment) if needs_forecast(CONFIG.experiments[trial.experiment], trial) else ()
-            )
+            folder: tuple(forecast_of(trial.experiment)) if waits_for_forecast(trial) else ()
+            for folder, trial in TRIALS.items()
+        }
+    )
+
+
+def what_is_asked_of_trial():
+    """The file of what decides such a trial, as an input. Snakemake looks for changes of params in no job behind one that is to
+    run, though its only tie to that one be ancient: so those of a predicted trial are seen here, as this is behind none.
+    """
+    return by_trial(
+        {
+            folder: (f"{RESULTS}/{trial.folder}/{ASKED}",) if waits_for_forecast(trial) else ()
             for folder, trial in TRIALS.items()
         }
     )
@@ -331,20 +350,13 @@ def tables_of_figure(figure):
 
 def command_of_trials(wildcards):
     """What a reader types to measure a trial of an experiment again, up to the path below the experiment's folder; in a
-    bundle, which measures nothing, what one types in a checkout."""
+    bundle, which measures nothing, what was typed where it was measured."""
+    if CONFIG.from_records and CONFIG.measured_by:
+        return f"{CONFIG.measured_by}{wildcards.experiment}/"
     loaded_anyway = {os.path.realpath(path) for path in ("config.yaml", Path(workflow.basedir, "config.yaml"), MORE)}
     given = [path for path in workflow.config_settings.configfiles if os.path.realpath(path) not in loaded_anyway]
-    snakefile = os.path.relpath(workflow.main_snakefile)
-    moved = [
-        f"{name}={folder}"
-        for name, folder, usual in (("results_dir", RESULTS, "results"), ("data_dir", DATA, "data"))
-        if folder != usual
-    ]
-    command = ["snakemake", "--cores", "all", "--force"]
-    command += ["--snakefile", snakefile] if snakefile != "Snakefile" and not CONFIG.from_records else []
-    command += ["--configfile", *map(os.path.relpath, given)] if given else []
-    command += ["--config", *moved] if moved else []
-    return f"{shlex.join([*command, '--'])} {shlex.quote(f'{RESULTS}/{wildcards.experiment}/')}"
+    command = rerun_command(RESULTS, DATA, given, os.path.relpath(workflow.main_snakefile))
+    return f"{command}{wildcards.experiment}/"
 
 
 def flops_of(wildcards):

@@ -54,20 +54,24 @@ def results_that_exist(wildcards):
     return {str(path): path.stat().st_mtime_ns for path in paths if path.exists()}
 
 
-def refuse_missing_records():
-    """Where no rule makes a record, Snakemake would take the tables that are there for sources, and not miss it."""
+def refuse_missing_and_damaged_records():
+    """Where no rule makes a record, Snakemake would take the tables that are there for sources, and not miss it; and of one that
+    is cut whatever reads it would say how to measure it again."""
     wanted = [f"{RESULTS}/{trial.folder}/{RECORD}" for trials in PLANS.values() for trial in trials]
     for experiment, runs in COLLECTIVES.items():
         if os.path.exists(f"{RESULTS}/{experiment}/tables/collectives.csv"):
             wanted += [f"{RESULTS}/{run.folder}/{collectives.FILE}" for run in runs]
         if os.path.exists(f"{RESULTS}/{experiment}/tables/prediction.csv"):
             wanted += forecast_of(experiment)
-    if missing := [path for path in wanted if not os.path.exists(path)]:
-        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+    wrong = [f"missing: {path}" for path in wanted if not os.path.exists(path)]
+    if not wrong and workflow.is_main_process:  # every job would read all records again
+        wrong = [said for path in wanted if (said := what_is_wrong(Path(path), Path(RESULTS)))]
+    if wrong:
+        more = f", and {len(wrong) - 10} more" if len(wrong) > 10 else ""
         raise WorkflowError(
-            f"from_records = True: missing: {', '.join(missing[:10])}{more}; unpack the bundle anew, or set it to false"
+            f"from_records = True: {', '.join(wrong[:10])}{more}; unpack the bundle anew, or set it to false"
         )
 
 
 if CONFIG.from_records:
-    refuse_missing_records()
+    refuse_missing_and_damaged_records()

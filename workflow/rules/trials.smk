@@ -1,9 +1,29 @@
+rule asked_of_trial:
+    input:
+        network=network_of_trial(),
+    output:
+        f"{RESULTS}/{TRIAL}/{ASKED}",
+    log:
+        f"{RESULTS}/{TRIAL}/asked.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    resources:
+        trial_slot=1,
+    params:
+        trial=arguments_of_trial,
+        code=code_of_trial(),
+    shell:
+        "printf '%s\\n' {params.trial:q} {params.code:q} 2> {log:q} > {output:q}"
+
+
 rule trial:
     input:
         data=data_of_trial(),
         largest=search_of_trial(),
         network=network_of_trial(),
-        forecast=ancient(forecast_of_trial()),
+        asked=what_is_asked_of_trial(),
+        forecast=ancient(forecast_of_trial()),  # made anew it measures nothing again
     output:
         record=f"{RESULTS}/{TRIAL}/{RECORD}",
         steps=f"{RESULTS}/{TRIAL}/{STEPS}",

@@ -37,6 +37,12 @@ CONTENTION = Cause(
     "Ranks get in each other's way without exchanging anything: use fewer of them per node, or nodes with more cores and memory "
     "bandwidth; a faster network would not help.",
 )
+APART = replace(
+    CONTENTION,
+    remedy="Ranks are alone on their nodes and still slow without exchanging anything: compare the nodes, their clock frequencies "
+    "and what they share, such as storage; a faster network would not help.",
+)
+WRAPPER = Cause("DDP's wrapper", ("wrapper_s",), "Use larger batches per device, or gradient_as_bucket_view.")
 EXCHANGE = Cause(
     "the exchange of gradients",
     ("stretch_s", "transfer_s"),
@@ -54,7 +60,7 @@ CAUSES = (
         ("buffers_s",),
         "Use a model without buffers that each step broadcasts, such as batch norm's statistics.",
     ),
-    Cause("DDP's wrapper", ("wrapper_s",), "Use larger batches per device, or gradient_as_bucket_view."),
+    WRAPPER,
     UNEXPLAINED,
 )
 
@@ -80,8 +86,18 @@ def causes(tables: Tables) -> list[Sentence]:
 
 def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
     name = name_of(row)
-    found = [each for cause in CAUSES if (each := _in_cell(row, cause)) is not None]
+    of_row = [APART if cause is CONTENTION and row.devices_per_node == 1 else cause for cause in CAUSES]
+    found = [each for cause in of_row if (each := _in_cell(row, cause)) is not None]
     named = sorted((each for each in found if each.cause is not UNEXPLAINED), key=lambda each: -each.takes.value)
+    if not named:
+        return Sentence(
+            about="cause",
+            support=WITHHELD,
+            verdict=f"What limits {name} most can't be said: no part of its steps has an interval.",
+            cell=name,
+            missing=f"causes of {name} with their intervals",
+            next_steps=("Measure it again.",),
+        )
     largest, step_ms = named[0], MS * row.step_s
     said = Sentence(
         about="cause",
@@ -97,7 +113,8 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
         return replace(
             said, verdict=f"{said.verdict}: {doubt.because}.", missing=doubt.missing, next_steps=(doubt.next_step,)
         )
-    first = [largest, *(each for each in named[1:] if each.takes.high >= largest.takes.low)]
+    overlap = [each for each in named[1:] if each.takes.high >= largest.takes.low]
+    first = [largest, *(each for each in overlap if each.takes.value > 0)]
     times = " and ".join(amount(each.takes, "ms") for each in first)
     open_order = "" if len(first) == 1 else ", which takes more is open"
     remedies = [each.cause.remedy for each in first]
@@ -106,11 +123,11 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
         said = replace(said, follows_from=[*said.follows_from, Evidence("stragglers.csv", LATE, (name,))])
     return replace(
         said,
-        support=SHOWN if len(first) == 1 else PARTLY,
+        support=PARTLY if overlap else SHOWN,
         verdict=f"{name} is limited most by {listed([each.name for each in first], last='or')}{open_order}: {times} of a "
         f"step of {number(step_ms)} ms.",
         why=" ".join(_why(row, [each for each in named if each not in first], largest)),
-        missing="" if len(first) == 1 else f"launches of {name}: so many that the intervals of its causes part",
+        missing=f"launches of {name}: so many that the intervals of its causes part" if overlap else "",
         next_steps=tuple(remedies),
     )
 
@@ -121,6 +138,8 @@ def _in_cell(row: Any, cause: Cause) -> Found | None:
     if not there:
         return None
     value, low, high = (MS * math.fsum(row[f"{part}{end}"] for part in there) for end in ("", "_low", "_high"))
+    if any(map(math.isnan, (low, high))):
+        return None  # what has no ends is no estimate
     return Found(cause, Estimate(value, low, high, row.spread))
 
 
@@ -140,6 +159,12 @@ def _doubt(row: Any, found: Sequence[Found], largest: Found) -> Doubt | None:
     if row.spread != INTERVAL:
         return Doubt(f"{row.spread} of its parts is no interval", "rounds: 6 at least", "Measure it again.")
     beside = row.beside_training_percent
+    if is_empty(beside):
+        return Doubt(
+            "whether the steps that explain it are like the training's is not known",
+            "causes of steps beside those of the training",
+            "Measure it again.",
+        )
     if abs(beside) > FLAG_BESIDE_TRAINING_ABOVE_PERCENT:
         longer = f"{number(abs(beside), 0)} % {'longer' if beside > 0 else 'shorter'}"
         return Doubt(
@@ -173,6 +198,10 @@ def _why(row: Any, others: Sequence[Found], largest: Found) -> Iterator[str]:
     )
     if shown := [f"{each.name} {amount(each.takes, 'ms')}" for each in others if each.takes.low > 0]:
         yield f"Less: {', '.join(shown)}."
+    if none := [
+        f"{each.name} {amount(each.takes, 'ms')}" for each in others if each.takes.value <= 0 and each.takes.low < 0
+    ]:
+        yield f"Not shown to take any time: {', '.join(none)}."
 
 
 LATE = ("rank", "node_name", "rounds", "rounds_last")

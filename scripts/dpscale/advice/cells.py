@@ -10,6 +10,7 @@ from dpscale.statistics import Estimate
 from dpscale.strategies import STRATEGIES
 from dpscale.tables.cells import CELL_KEY, measured, name_of
 from dpscale.trial import PLACEBO
+from dpscale.words import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,7 @@ class Cell:
     def estimate(self, column: str, spread: str = "spread") -> Estimate | None:
         """A column of the summary with its low and high; None where it is empty."""
         row = self.summary
-        if is_empty(row[column]):
+        if any(is_empty(row[name]) for name in (column, f"{column}_low", f"{column}_high")):
             return None
         return Estimate(float(row[column]), float(row[f"{column}_low"]), float(row[f"{column}_high"]), row[spread])
 
@@ -50,7 +51,20 @@ def cells(tables: Tables) -> list[Cell]:
     return [
         Cell(name_of(row), int(row.devices), row, launches[name_of(row)])
         for _, row in measured(tables["summary"]).iterrows()
+        if launches[name_of(row)].epoch_time_s.notna().any()  # without any time there is nothing to say of it
     ]
+
+
+def unmeasured(tables: Tables) -> list[Cell]:
+    """Those that are planned, train a model, and have nothing measured."""
+    timings, summary = tables["timings"], tables["summary"]
+    rows = summary[summary.status != "ok"]
+    return trainings([Cell(name_of(row), int(row.devices), row, timings.iloc[:0]) for _, row in rows.iterrows()])
+
+
+def reasons_of(found: Sequence[Cell]) -> str:
+    """Why nothing of them was measured."""
+    return "; ".join(f"{cell.name}: {text(cell.summary.reason) or 'not measured yet'}" for cell in found)
 
 
 def _by_cell(timings: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -66,9 +80,25 @@ def is_control(cell: Cell) -> bool:
     return not STRATEGIES[cell.summary.base].exchanges_gradients and cell.summary.strategy != PLACEBO
 
 
+def on_more_devices(cell: Cell, found: Sequence[Cell]) -> list[Cell]:
+    """The same way to train, in the same precision: only with these do more devices show what they bring."""
+    same = ("strategy", "launcher", "precision")
+    return [
+        other
+        for other in found
+        if other.devices > cell.devices and all(other.summary[fact] == cell.summary[fact] for fact in same)
+    ]
+
+
 def warnings_of(found: Sequence[Cell]) -> tuple[str, ...]:
     """What to know before trusting these cells."""
     return tuple(f"{cell.name}: {warning}" for cell in found if (warning := text(cell.summary.warnings)))
+
+
+def other_precision(best: Cell, found: Sequence[Cell]) -> str:
+    """A caution: fewer bits are quicker, and not the same training."""
+    others = {cell.summary.precision for cell in found} - {best.summary.precision}
+    return f"{best.name} is in {best.summary.precision}, others are in {listed(sorted(others))}" if others else ""
 
 
 def base_of(cell: Cell, found: Sequence[Cell]) -> Cell | None:

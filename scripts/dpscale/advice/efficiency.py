@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dpscale.advice.cells import INTERVAL, Cell, warnings_of
-from dpscale.advice.least import MAKE_MORE
+from dpscale.advice.cells import INTERVAL, Cell, base_of, reasons_of, warnings_of
+from dpscale.advice.least import MAKE_MORE, NARROWER
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, number
+from dpscale.advice.words import amount
 from dpscale.statistics import Estimate
 from dpscale.words import listed
 
@@ -24,6 +24,7 @@ class _Cells:
     keep: list[Cell]  # on the most devices on which any does
     lack: list[Cell]  # on more
     undecided: list[Cell]  # on more
+    fewer: list[Cell]  # on fewer, several: the best of each number of them, where it is not shown to be kept
 
     @property
     def most(self) -> int:
@@ -43,20 +44,40 @@ def _sorted(several: Sequence[Cell], least_efficiency: float) -> _Cells:
     keep = [cell for cell in trusted if shares[cell.name].low >= least_efficiency]
     lack = [cell for cell in trusted if shares[cell.name].high < least_efficiency]
     most = max((cell.devices for cell in keep), default=1)
+    kept_on = {cell.devices for cell in keep}
+    below = {cell.devices for cell in several if cell.name in shares and cell.devices < most} - kept_on
+    fewer = [
+        max(
+            (cell for cell in several if cell.devices == devices and cell.name in shares),
+            key=lambda cell: shares[cell.name].value,
+        )
+        for devices in sorted(below)
+    ]
     return _Cells(
         shares,
         keep=[cell for cell in keep if cell.devices == most],
         lack=[cell for cell in lack if cell.devices > most],
         undecided=[cell for cell in several if cell not in keep and cell not in lack and cell.devices > most],
+        fewer=fewer,
     )
 
 
-def efficiency(found: Sequence[Cell], least_efficiency: float) -> Sentence:
+def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: float) -> Sentence:
     """The most devices at a scaling efficiency of at least so much. Of cells that train one model."""
-    wanted = f"{number(100 * least_efficiency, 0)} %"
+    wanted = f"{100 * least_efficiency:.10g} %"
     several = [cell for cell in found if cell.devices > 1]
     unknown = f"Up to how many devices scaling efficiency stays at {wanted} or more can't be said"
     said = Sentence(about="efficiency", support=WITHHELD, verdict=f"{unknown}.", unit="devices")
+    planned = [cell for cell in absent if cell.devices > 1]
+    if not several and (planned or not found):
+        reasons = f" ({reasons_of(planned or absent)})" if absent else ""
+        what = "on several devices" if found else "that trains a model"
+        return replace(
+            said,
+            verdict=f"{unknown}: nothing {what} was measured{reasons}.",
+            missing="cells on more than one device",
+            next_steps=("Measure what is planned.",) if absent else ("Add a strategy that trains a model.",),
+        )
     if not several:
         return replace(
             said,
@@ -64,7 +85,7 @@ def efficiency(found: Sequence[Cell], least_efficiency: float) -> Sentence:
             missing="cells on more than one device",
             next_steps=("Add topologies such as 1x2.",),
         )
-    said = replace(said, follows_from=[Evidence("summary.csv", COLUMNS, tuple(cell.name for cell in several))])
+    said = replace(said, follows_from=[Evidence("summary.csv", COLUMNS, _with_bases(several, found))])
     cells = _sorted(several, least_efficiency)
     if not cells.shares:
         return replace(
@@ -79,6 +100,17 @@ def efficiency(found: Sequence[Cell], least_efficiency: float) -> Sentence:
         said = _with_what_is_open(said, cells, wanted)
     else:
         said = replace(said, support=SHOWN, why=_above(cells), next_steps=_next_steps(cells))
+    if cells.keep and cells.fewer:
+        on = "; ".join(f"on {cell.devices} that is not shown: {cells.of(cell)}" for cell in cells.fewer)
+        return replace(
+            said,
+            support=PARTLY,
+            verdict=f"On {cells.most} devices scaling efficiency is {wanted} or more: {cells.of(best)}; {on}.",
+            missing=said.missing
+            or f"what is different about {listed([cell.name for cell in cells.fewer])}: measure them again",
+            next_steps=("Measure those on fewer devices again, before you add more.",),
+            estimate=Estimate(cells.most, cells.most, cells.most, ""),
+        )
     if cells.keep:
         return replace(
             said,
@@ -96,6 +128,11 @@ def efficiency(found: Sequence[Cell], least_efficiency: float) -> Sentence:
         why="",
         next_steps=("Train on one device, several trainings beside each other; or change what limits it, below.",),
     )
+
+
+def _with_bases(several: Sequence[Cell], found: Sequence[Cell]) -> tuple[str, ...]:
+    bases = [base.name for cell in several if (base := base_of(cell, found)) is not None]
+    return tuple(dict.fromkeys([*(cell.name for cell in several), *bases]))
 
 
 def _above(cells: _Cells) -> str:
@@ -126,8 +163,10 @@ def _with_what_is_open(said: Sentence, cells: _Cells, wanted: str) -> Sentence:
     if baseless:
         why.append(f"There is no base for {listed(baseless)}: one device with all else equal.")
         missing.append(f"a base of {listed(baseless)}")
-    if based:
+    if few:
         next_steps.append(MAKE_MORE)
+    elif across:
+        next_steps.append(NARROWER)
     if baseless:
         next_steps.append(ADD_A_BASE)
     return replace(said, why=" ".join(why), missing="; ".join(missing), next_steps=tuple(next_steps))

@@ -28,7 +28,7 @@ ENERGY = Least(
 KINDS = {"gpu": "GPUs", "package": "CPU packages"}  # of the table monitor: those with counters of energy
 
 
-def energy(found: Sequence[Cell], monitor: pd.DataFrame) -> Sentence:
+def energy(found: Sequence[Cell], absent: Sequence[Cell], monitor: pd.DataFrame) -> Sentence:
     """Of cells that train one model. A kind of device counts if all of it told its energy, in every launch of every cell."""
     counters = monitor[monitor.kind.isin(KINDS)]
     by_cell = {name_of(rows.iloc[0]): rows for _, rows in counters.groupby(CELL_KEY, sort=False)}
@@ -40,9 +40,19 @@ def energy(found: Sequence[Cell], monitor: pd.DataFrame) -> Sentence:
             ENERGY,
             f"{because} ({'; '.join(reasons)})" if reasons else because,
             "energy counters of all GPUs (NVML) or CPU packages (RAPL)",
-            "Set monitor_interval_s, on a machine whose energy counters you may read.",
+            "Measure on a machine whose energy counters you may read."
+            if reasons
+            else "Set monitor_interval_s, on a machine whose energy counters you may read.",
         )
-    said = least(ENERGY, rank([Candidate(cell, _energies_J(by_cell[cell.name], counted)) for cell in found]))
+    energies_J = {cell.name: _energies_J(by_cell[cell.name], counted) for cell in found}
+    if any(energy_J <= 0 for launches in energies_J.values() for energy_J in launches):
+        return withheld(
+            ENERGY,
+            "counters told no energy at all in some launch, which can't be",
+            "energy counters that count",
+            "See whether the counters of energy of this machine move at all.",
+        )
+    said = least(ENERGY, rank([Candidate(cell, energies_J[cell.name]) for cell in found]), absent)
     scope = f"Counted are whole {listed([KINDS[kind] for kind in counted])} of the nodes used."
     return replace(said, why=f"{said.why} {scope}".strip())
 

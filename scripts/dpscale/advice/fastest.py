@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpscale.advice.cells import INTERVAL, Cell, base_of
+from dpscale.advice.cells import INTERVAL, Cell, base_of, on_more_devices, other_precision, reasons_of
 from dpscale.advice.least import Least, least
 from dpscale.advice.ranking import Candidate, Ranking, rank
 from dpscale.advice.sentences import SHOWN, Sentence
 from dpscale.advice.words import amount
 from dpscale.tables.cells import floats
-from dpscale.words import listed
+from dpscale.words import counted
 
 FASTEST = Least(
     about="fastest",
@@ -28,24 +28,31 @@ def by_time(found: Sequence[Cell]) -> Ranking | None:
     return rank([Candidate(cell, floats(cell.launches, "epoch_time_s")) for cell in found])
 
 
-def fastest(found: Sequence[Cell]) -> Sentence:
-    """Of cells that train one model."""
+def fastest(found: Sequence[Cell], absent: Sequence[Cell]) -> Sentence:
+    """Of cells that train one model; `absent` are those that were planned and have nothing measured."""
     ranking = by_time(found)
-    said = least(FASTEST, ranking)
+    said = least(FASTEST, ranking, absent)
     if ranking is None:
         return said
     best = ranking.best.cell
     if said.support == SHOWN:
-        said = replace(said, next_steps=(_next_step(best, found),))
-    cautions = filter(None, [_learns_less(best, found), _other_precision(best, found)])
+        said = replace(said, next_steps=(_next_step(best, found, absent),))
+    cautions = filter(None, [_learns_less(best, found), other_precision(best, found)])
     return replace(said, warnings=(*said.warnings, *cautions))
 
 
-def _next_step(best: Cell, found: Sequence[Cell]) -> str:
-    most = max(cell.devices for cell in found)
-    if best.devices == most:
-        return f"More than {most} devices were not measured: add larger topologies, or have them predicted."
-    return f"Train on {best.devices} rather than {most} devices: more of them did not help here."
+def _next_step(best: Cell, found: Sequence[Cell], absent: Sequence[Cell]) -> str:
+    more = on_more_devices(best, found)
+    if more:
+        most = max(cell.devices for cell in more)
+        return f"Train on {best.devices} rather than {most} devices: more of them did not help here."
+    planned = on_more_devices(best, absent)
+    if planned:
+        return f"On more devices nothing was measured ({reasons_of(planned)})."
+    way = f"{best.summary.strategy}/{best.summary.launcher} in {best.summary.precision}"
+    if best.summary.base == "single":
+        return f"{way} trains on one device only: add other strategies, and larger topologies, to know what more would bring."
+    return f"{way} was not measured on more than {counted(best.devices, 'device')}: add larger topologies, or have them predicted."
 
 
 def _learns_less(best: Cell, found: Sequence[Cell]) -> str:
@@ -60,8 +67,3 @@ def _learns_less(best: Cell, found: Sequence[Cell]) -> str:
         f"after the same epochs {best.name} is less accurate than {base.name}: {amount(mine.times(100), '%')}, there "
         f"{amount(others.times(100), '%')}"
     )
-
-
-def _other_precision(best: Cell, found: Sequence[Cell]) -> str:
-    others = {cell.summary.precision for cell in found} - {best.summary.precision}
-    return f"{best.name} is in {best.summary.precision}, others are in {listed(sorted(others))}" if others else ""

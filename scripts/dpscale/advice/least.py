@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dpscale.advice.cells import warnings_of
+from dpscale.advice.cells import Cell, reasons_of, warnings_of
 from dpscale.advice.ranking import Ranking
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, counted, number
+from dpscale.advice.words import amount, number
 from dpscale.statistics import Estimate
-from dpscale.words import listed
+from dpscale.words import counted, listed
 
 MAKE_MORE = "Run `make more`, which repeats the cells that need it."
 AT_LEAST = 6  # launches that it makes of each
@@ -38,10 +38,13 @@ class Least:
         return amount(costs, self.unit)
 
 
-def least(asked: Least, ranking: Ranking | None) -> Sentence:
+def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sentence:
     """The answer. Where it is shown, the next step is left to who asks."""
     if ranking is None:
-        return withheld(asked, "no cell that trains a model was measured", "launches of at least two cells")
+        because = "no cell that trains a model was measured"
+        if absent:
+            because = f"{because} ({reasons_of(absent)})"
+        return withheld(asked, because, "launches of at least two cells")
     name, costs = ranking.best.cell.name, asked.shown(ranking.best.estimate)
     shared = Sentence(
         about=asked.about,
@@ -57,8 +60,11 @@ def least(asked: Least, ranking: Ranking | None) -> Sentence:
         return replace(
             shared,
             verdict=f"Which cell {asked.does} can't be said: {name} is the only one; an epoch took {costs}.",
+            why=f"Planned, but without any measurement: {reasons_of(absent)}." if absent else "",
             missing="launches of another strategy, launcher or topology",
-            next_steps=("Add strategies or topologies to the experiment.",),
+            next_steps=("Measure what is planned.",)
+            if absent
+            else ("Add strategies or topologies to the experiment.",),
         )
     if not ranking.open:
         return replace(
@@ -107,7 +113,7 @@ def _open(asked: Least, ranking: Ranking) -> Iterator[str]:
     few = [(duel, duel.versus.fewest_repeats) for duel in ranking.too_few]
     if few:
         fewest = min(count for _, count in few)
-        yield f"With {counted(fewest, 'launch')} a difference can't be told from chance: it takes {ranking.needed} of each."
+        yield f"With {counted(fewest, 'launch', 'launches')} a difference can't be told from chance: it takes {ranking.needed} of each."
     if apart := [duel.other.cell.name for duel, _ in few if duel.separated]:
         yield f"All launches of {listed(apart)} took more."
     if among := [duel.other.cell.name for duel, _ in few if not duel.separated]:
@@ -115,6 +121,12 @@ def _open(asked: Least, ranking: Ranking) -> Iterator[str]:
     for duel in ranking.open:
         if not duel.too_few:
             ratio = duel.versus.ratio
+            if ratio.low > 1:
+                yield (
+                    f"{duel.other.cell.name} takes from {_percent(ratio.low)} to {_percent(ratio.high)} {asked.noun} "
+                    f"({ratio.spread}), but the rank test does not show it."
+                )
+                continue
             yield (
                 f"{duel.other.cell.name} may take from {_percent(ratio.low)} to {_percent(ratio.high)} {asked.noun} "
                 f"({ratio.spread})."
@@ -130,14 +142,22 @@ def _missing(ranking: Ranking) -> str:
     names = listed([cell.name for cell in ranking.contenders])
     if ranking.too_few:
         return f"launches: {ranking.needed} of each of {names}"
+    if all(duel.versus.ratio.low == duel.versus.ratio.high == 1 for duel in ranking.open):
+        return f"a difference between {names}: all launches are equal"
     return f"launches of {names}: so many that their intervals part"
 
 
 def _next_steps(ranking: Ranking) -> tuple[str, ...]:
     if ranking.too_few:
         return (MAKE_MORE if ranking.needed <= AT_LEAST else f"Set repeats: {ranking.needed}.",)
-    fewest = min(ranking.contenders, key=lambda cell: cell.devices)
-    return (
-        f"Take {fewest.name}, of these the one with the fewest devices, unless more launches tell them apart.",
-        NARROWER,
+    times = {ranking.best.cell.name: 1.0, **{duel.other.cell.name: duel.versus.ratio.value for duel in ranking.open}}
+    fewest = min(ranking.contenders, key=lambda cell: (cell.devices, times[cell.name]))
+    others = [cell for cell in ranking.contenders if cell.devices == fewest.devices and cell is not fewest]
+    why = (
+        "with the best median of those on the fewest devices" if others else "of these the one with the fewest devices"
     )
+    if times[fewest.name] > 1:
+        why += f" (its median is {number(times[fewest.name])} times that of {ranking.best.cell.name})"
+    take = f"Take {fewest.name}, {why}, unless more launches tell them apart."
+    equal = all(duel.versus.ratio.low == duel.versus.ratio.high == 1 for duel in ranking.open)
+    return (f"Take {fewest.name}, {why}: all launches are equal.",) if equal else (take, NARROWER)

@@ -18,6 +18,7 @@ from dpscale.statistics import Estimate
 
 SEEN = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}  # dtype of compute -> precision
 GIGA, TERA = 1e9, 1e12
+NEARLY_ALL_PERCENT = 95  # of the peak, from which on there is nothing to look for on a device
 KEY = "advice.peak_TFLOP_per_s"
 
 
@@ -136,4 +137,12 @@ def _next_step(best: Cell, share: Estimate, on_one: Estimate) -> str:
     """Where more is lost: on each device, or by their number."""
     if best.devices > 1 and on_one.value / share.value > 100 / on_one.value:
         return "More is lost by scaling than on each device: see what limits it, below."
-    return "More is lost on each device than by their number: try larger batches, compile, channels_last, bf16."
+    lost = "More is lost on each device than by their number"
+    if on_one.value >= NEARLY_ALL_PERCENT:
+        return "Little is lost on each device, and not more by their number: there is little to gain."
+    open_to_it = {
+        "compile": not best.summary["compile"],
+        "channels_last": not best.summary.channels_last,
+        "bf16": precision_of(best) not in ("bf16", "fp16"),
+    }
+    return f"{lost}: try {', '.join(['larger batches', *(name for name, is_open in open_to_it.items() if is_open)])}."

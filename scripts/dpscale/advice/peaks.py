@@ -30,9 +30,12 @@ PEAKS = (
 )
 
 
+NOT_A_WHOLE_OR_OTHER = {"MIG", "GRID", "NVL"}  # shares of a GPU, by MIG or as a virtual one, and cards of less power
+
+
 def peak_of(device_model: str) -> Peak | None:
     """None for a GPU that is not listed, and for a share of one (MIG), whose peak no data sheet says."""
     words = set(re.split(r"[\s-]+", device_model.upper()))
-    if "MIG" in words:
+    if words & NOT_A_WHOLE_OR_OTHER:
         return None
     return next((peak for peak in PEAKS if words.issuperset(peak.words)), None)

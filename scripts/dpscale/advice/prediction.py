@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpscale.advice.cells import INTERVAL, Cell
+from dpscale.advice.fastest import by_time
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, counted, number
+from dpscale.advice.words import amount, number
+from dpscale.scaling_model.losses import NOTHING
 from dpscale.statistics import Estimate
 from dpscale.tables.cells import name_of
 from dpscale.tables.prediction import PARTS_MODEL
+from dpscale.words import counted, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,18 +23,20 @@ ONE_LAUNCH = "80 % interval of one launch"  # what low and high of a prediction 
 COLUMNS = ("predicted_epoch_time_s", "predicted_epoch_time_s_low", "predicted_epoch_time_s_high", "verdict")
 HIT, MISS = "hit", "miss"  # verdicts on what was measured
 LIMITED_BY = {
-    "compute": "computation",
     "contention": "contention",
     "compression": "the compression of gradients",
     "stretch": "the exchange of gradients",
     "exposed_communication": "the exchange of gradients",
     "straggler": "the slowest rank of each step",
-    "fixed costs per epoch": "fixed costs of an epoch",
+    "fixed_cost_per_step": "what a step costs whatever its batch",
+    "incomplete_last_step": "a last step of each epoch that lacks samples",
+    "fixed_cost_per_epoch": "fixed costs of an epoch",
+    NOTHING: "nothing to speak of",
 }
 
 
-def prediction(table: pd.DataFrame, fastest: Cell | None) -> Sentence:
-    """`fastest`: of the measured cells, by the medians."""
+def prediction(table: pd.DataFrame, found: Sequence[Cell]) -> Sentence:
+    """Of measured cells that train one model."""
     said = Sentence(
         about="prediction", support=WITHHELD, verdict="What more devices would bring can't be said", unit="s"
     )
@@ -52,7 +58,7 @@ def prediction(table: pd.DataFrame, fastest: Cell | None) -> Sentence:
     if hits * 2 < len(judged):
         return replace(
             said,
-            verdict=f"{said.verdict}: most predictions that were measured since were wrong.",
+            verdict=f"{said.verdict}: most predictions that were measured were wrong.",
             why=record,
             missing="predictions that come true",
             next_steps=("Calibrate on more devices (prediction.calibrate_up_to), or measure what is to be known.",),
@@ -62,12 +68,45 @@ def prediction(table: pd.DataFrame, fastest: Cell | None) -> Sentence:
         return replace(
             said,
             support=SHOWN,
-            verdict="All that is predicted was measured since, so the prediction adds how far it can be trusted.",
+            verdict="All that is predicted was measured, so the prediction adds how far it can be trusted.",
             why=record,
             next_steps=("Name topologies that are not at hand in prediction.topologies, or ask scripts/what_if.py.",),
         )
-    best = ahead.sort_values("predicted_epoch_time_s", kind="stable").iloc[0]
-    return _of_best(said, best, record, fastest)
+    fastest = _fastest(found)
+    rivals = [_rival(row, found) for row in ahead.itertuples()]
+    least_devices = [0 if rival is None else rival.devices for rival in rivals]
+    more = ahead[ahead.devices > least_devices]
+    if more.empty:
+        rivals_names = listed(dict.fromkeys(rival.name for rival in rivals if rival is not None))
+        return replace(
+            said,
+            verdict=f"{said.verdict}: nothing is predicted on more devices than {rivals_names} used, the fastest of its strategy.",
+            why=record,
+            missing="predictions on more devices: prediction.topologies",
+            next_steps=("Name larger topologies in prediction.topologies.",),
+        )
+    like = [fastest is not None and _way(row) == _way(fastest.summary) for row in more.itertuples()]
+    best = (more[like] if any(like) else more).sort_values("predicted_epoch_time_s", kind="stable").iloc[0]
+    rival = _rival(best, found)
+    if fastest is not None and rival is not None and rival is not fastest:
+        record = f"Of all that was measured {fastest.name} took the least. {record}"
+    return _of_best(said, best, record, rival)
+
+
+def _rival(row: Any, found: Sequence[Cell]) -> Cell | None:
+    """The fastest that was measured of what is predicted."""
+    return _fastest([cell for cell in found if _way(cell.summary) == _way(row)])
+
+
+def _way(row: Any) -> str:
+    """The strategy, which has one precision, and its launcher: only with the same is a prediction compared."""
+    return f"{row.strategy}/{row.launcher}"
+
+
+def _fastest(found: Sequence[Cell]) -> Cell | None:
+    """By the medians."""
+    ranking = by_time(found)
+    return None if ranking is None else ranking.best.cell
 
 
 def _record(judged: pd.DataFrame, hits: int) -> str:
@@ -91,11 +130,18 @@ def _of_best(said: Sentence, best: Any, record: str, fastest: Cell | None) -> Se
     )
     said = replace(said, cell=name_of(best), estimate=takes)
     what = f"{name_of(best)} would take {amount(takes, 's')} for an epoch"
-    why = f"Predicted efficiency {number(100 * best.scaling_efficiency, 0)} %, limited by {LIMITED_BY[best.limited_by]}. {record}"
+    limit = LIMITED_BY.get(best.limited_by, best.limited_by)  # a ledger of an earlier version has others
+    why = f"Predicted efficiency {number(100 * best.scaling_efficiency, 0)} %, limited by {limit}. {record}"
     measured = None if fastest is None else fastest.estimate("epoch_time_s")
     if fastest is None or measured is None:
-        return replace(said, support=PARTLY, verdict=f"{what}.", why=why, missing="a measured cell to compare with")
-    rival = f"{fastest.name}, which took the least of what was measured"
+        return replace(
+            said,
+            support=PARTLY,
+            verdict=f"{what}.",
+            why=why,
+            missing=f"a measured cell of {_way(best)} to compare with",
+        )
+    rival = f"{fastest.name}, which took the least of what was measured of {_way(best)}"
     evidence = [*said.follows_from, Evidence("summary.csv", ("epoch_time_s",), (fastest.name,))]
     said = replace(said, why=why, follows_from=evidence)
     if measured.spread != INTERVAL or (takes.low <= measured.high and measured.low <= takes.high):
@@ -118,6 +164,6 @@ def _of_best(said: Sentence, best: Any, record: str, fastest: Cell | None) -> Se
     return replace(
         said,
         support=SHOWN,
-        verdict=f"More devices would not be faster: at best, {what}, {number(takes.value / measured.value)} times as much as {rival}.",
+        verdict=f"On more devices {_way(best)} would not be faster: at best, {what}, {number(takes.value / measured.value)} times as much as {rival}.",
         next_steps=(f"Stay with {counted(fastest.devices, 'device')}.",),
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpscale.advice.causes import causes
-from dpscale.advice.cells import Cell, Tables, cells, trainings
+from dpscale.advice.cells import Cell, Tables, cells, trainings, unmeasured
 from dpscale.advice.control import EXPLAIN, by_control
 from dpscale.advice.cost import device_hours, money
 from dpscale.advice.efficiency import efficiency
 from dpscale.advice.energy import energy
 from dpscale.advice.fastest import by_time, fastest
+from dpscale.advice.least import MAKE_MORE, NARROWER
 from dpscale.advice.peak import Flops, share_of_peak
 from dpscale.advice.prediction import prediction
 from dpscale.advice.sentences import PARTLY, WITHHELD, Sentence
@@ -28,17 +29,18 @@ def advise(tables: Tables, settings: AdviceConfig, flops: Flops | None = None) -
     """
     measured = cells(tables)
     found = trainings(measured)
+    absent = unmeasured(tables)
     ranking = by_time(found)
     best = None if ranking is None else ranking.best.cell
     answers = [
-        fastest(found),
-        efficiency(found, settings.least_efficiency),
-        device_hours(found, ranking),
-        money(found, settings),
-        energy(found, tables["monitor"]),
+        fastest(found, absent),
+        efficiency(found, absent, settings.least_efficiency),
+        device_hours(found, absent, ranking),
+        money(found, absent, settings),
+        energy(found, absent, tables["monitor"]),
         share_of_peak(found, best, flops, settings),
         *limits(measured, tables),
-        prediction(tables["prediction"], best),
+        prediction(tables["prediction"], found),
     ]
     return [in_short(answers), *answers]
 
@@ -66,12 +68,15 @@ def in_short(answers: Sequence[Sentence]) -> Sentence:
     causes_of = [said for said in answers if said.about == "cause"]
     limit = [said for said in causes_of if said.cell == speed.cell or said is causes_of[0]]
     used = [speed, devices, *reversed(limit)]
+    steps = list(dict.fromkeys(step for said in used for step in said.next_steps))
+    if NARROWER in steps and MAKE_MORE in steps:
+        steps.remove(MAKE_MORE)  # the other one repeats these cells, too
     return Sentence(
         about="in_short",
         support=used[0].support if len({said.support for said in used}) == 1 else PARTLY,
         verdict=_joined([speed.verdict, devices.verdict], " "),
         why=_joined([said.verdict for said in reversed(limit)], " "),
-        next_steps=tuple(dict.fromkeys(step for said in used for step in said.next_steps)),
+        next_steps=tuple(steps),
         missing=_joined([said.missing for said in used], "; "),
         cell=speed.cell,
         follows_from=list(dict.fromkeys(row for said in used for row in said.follows_from)),

@@ -24,11 +24,6 @@ def amount(found: Estimate, unit: str) -> str:
     return f"{value} ({found.spread}: {number(found.low, places)} to {number(found.high, places)})"
 
 
-def counted(count: int, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{count} {noun if count == 1 else plural}"
-
-
 def sentence(text: str) -> str:
     """With a capital letter, unless it begins with a name, which keeps its spelling."""
     return text if "/" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]

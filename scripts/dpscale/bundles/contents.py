@@ -6,9 +6,10 @@ So a new table, figure or page is in it without being named here.
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -18,6 +19,7 @@ import yaml
 
 from dpscale.code import own_sources
 from dpscale.config import Config
+from dpscale.damage import what_is_wrong
 from dpscale.errors import UserError
 from dpscale.files import sha256_of
 from dpscale.forecasting import calibration_file
@@ -32,10 +34,13 @@ CHECKOUT = Path(__file__).parents[3]
 CODE = "dpscale"  # its folder in a bundle
 CODE_FILES = ("LICENSE", "Makefile", "README.md", "Snakefile", "docs", "envs", "pyproject.toml", "scripts", "workflow")
 NAMED = 10  # files that a refusal names
+NO_RULE = re.compile(r"MissingRuleException:\nNo rule to produce (\S+)")  # as Snakemake says it
+REMEDY = "`make run`, by the same PRESET= and ARGS=, sets aside what is, and measures or makes it again"
 UP_TO_DATE = "no update"  # as `snakemake --summary` has it
 CONFIG_HEADER = """\
 # As merged from {source}, with every default. Changed are only results_dir and data_dir ({results} and {data} where
-# it was measured) and from_records: here nothing can be measured. Experiments that are not in the bundle are left out.
+# it was measured), from_records: here nothing can be measured, and measured_by: how it was there. Experiments that are not
+# in the bundle are left out.
 """
 
 
@@ -49,18 +54,24 @@ class Made:
     is_up_to_date: bool
 
 
-def made_by_workflow(targets: Sequence[str], configs: Sequence[Path]) -> list[Made]:
+def made_by_workflow(targets: Sequence[str], configs: Sequence[Path], experiments: Iterable[str]) -> list[Made]:
     """All files that the targets need and rules make.
 
     Args:
-        configs: that go over config.yaml.
+        configs: config.yaml, and those that go over it.
+        experiments: of the configuration.
 
     Raises:
-        UserError: Snakemake can't say, for the reason that it gives.
+        UserError: Snakemake can't say, for the reason that it gives; or there is no such target.
     """
-    over = ["--configfile", *map(str, configs)] if configs else []
+    over = ["--configfile", *map(str, configs[1:])] if configs[1:] else []
     command = [sys.executable, "-m", "snakemake", *targets, "--summary", *over]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if (unknown := NO_RULE.search(f"{done.stdout}\n{done.stderr}")) is not None:
+        raise UserError(
+            f"{unknown[1]!r}: no experiment, named target or file that {', '.join(map(str, configs))} gives; experiments: "
+            f"{', '.join(experiments)}; one of a preset takes PRESET=, as in make bundle PRESET=FILE TARGETS={unknown[1]}"
+        )
     if done.returncode != 0:
         raise UserError(f"snakemake --summary: {done.stderr.strip() or done.stdout.strip()}")
     return read_summary(done.stdout)
@@ -92,6 +103,14 @@ def refuse_unfinished(made: Sequence[Made]) -> None:
         raise UserError(
             "\n".join(["missing or out of date; run snakemake first, or leave them out of the targets:", *named, *more])
         )
+
+
+def refuse_damaged(files: Iterable[Path], results: Path) -> None:
+    """Raises UserError: names files of the results folder that are not as they were measured or made, which no time of a
+    file says; or the ledger of predictions, if it is such a one."""
+    if wrong := [said for path in files if (said := what_is_wrong(path, results))]:
+        more = [f"... and {len(wrong) - NAMED} more"] if len(wrong) > NAMED else []
+        raise UserError("\n".join([f"damaged; {REMEDY}:", *wrong[:NAMED], *more]))
 
 
 def refuse_foreign_records(results: Path, records: Mapping[str, pd.DataFrame]) -> None:
@@ -139,12 +158,12 @@ def own_code_files(config: Config) -> Iterator[tuple[str, Path]]:
                 yield f"own/{folder}.py", path
 
 
-def config_text(config: Config, experiments: Sequence[str], source: str) -> str:
+def config_text(config: Config, experiments: Sequence[str], source: str, measured_by: str) -> str:
     """The configuration of a bundle of these experiments, which reads as the one that was measured by, but measures
     nothing."""
     kept = {name: config.experiments[name] for name in experiments}
-    here = {"results_dir": "results", "data_dir": "data", "from_records": True, "experiments": kept}
-    moved = config.model_copy(update=here)
+    here = {"results_dir": "results", "data_dir": "data", "from_records": True, "measured_by": measured_by}
+    moved = config.model_copy(update={**here, "experiments": kept})
     header = CONFIG_HEADER.format(source=source, results=config.results_dir, data=config.data_dir)
     return header + yaml.safe_dump(moved.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True)
 

@@ -21,11 +21,13 @@ KINDS = {  # name of a file -> what it is
     "steps.parquet": "its raw times: every rank's every step, by phase",
     "monitor.parquet": "samples of ranks, GPUs and CPU packages meanwhile",
     "trial.log": "the output of its ranks",
+    "asked.txt": "of a trial that is predicted: what decides it",
+    "asked.log": "what went wrong while that was written",
     "collectives.json": "times of collectives alone: what was measured and where",
     "times.parquet": "their raw times: every rank's every block of calls",
     "run.log": "the output of their ranks",
     "calibration.json": "what predictions are made from",
-    "ledger.jsonl": "a line per prediction, with its date",
+    "ledger.jsonl": "a line per prediction, with its date, and per launch that tests one",
     "largest.json": "the search for the largest batch: every size that was tried",
     "search.log": "its output",
     "manifest.json": "a prepared dataset: its size, shape and checksums; the data themselves are not here",
@@ -37,17 +39,23 @@ KINDS = {  # name of a file -> what it is
 
 
 def readme(
-    name: str, targets: Sequence[str], files: Sequence[str], records: Mapping[str, pd.DataFrame], source: str
+    name: str,
+    targets: Sequence[str],
+    files: Sequence[str],
+    records: Mapping[str, pd.DataFrame],
+    timings: Mapping[str, pd.DataFrame],
+    source: str,
 ) -> str:
     """
     Args:
         targets: of Snakemake, that the results are of; none: all.
         files: names of all others in the bundle.
         records: experiment -> its table of records.
+        timings: experiment -> its table of timings.
         source: the files that the configuration was merged from.
     """
     rebuild = " ".join([REBUILD, *targets])
-    origin = [[experiment, *_origin(table)] for experiment, table in records.items()]
+    origin = [[experiment, *_origin(table, timings[experiment])] for experiment, table in records.items()]
     header = ["experiment", "launches", "measured from", "until (UTC)", "digest of the measuring code", "commit"]
     return f"""\
 # {name}
@@ -68,7 +76,7 @@ sha256sum -c {CHECKSUMS}
 ## Rebuild it
 
 Every table, figure and page is made again from the records, and from nothing else: here no rule can measure, and a
-record that is missing is an error. It takes the packages of `{CODE}/envs/requirements.txt`
+record that is missing or cut is an error. It takes the packages of `{CODE}/envs/requirements.txt`
 (`make -C {CODE} .venv/run-ready && . {CODE}/.venv/bin/activate` installs them); `installed.txt` lists those of the
 environment that this bundle was made in.
 
@@ -78,7 +86,6 @@ sha256sum -c {CHECKSUMS}
 ```
 
 Tables are then the same byte for byte, which the second command says. So are figures with the same versions of matplotlib and its fonts.
-If a `--configfile` was measured by, the commands in `explore.html` name it, and here they don't.
 
 ## To measure it again
 
@@ -95,13 +102,14 @@ The configuration was merged from {source}.
 """
 
 
-def _origin(table: pd.DataFrame) -> list[str]:
-    """Of measured records: how many, when, and by which code."""
-    good = table[table.status == "ok"]
+def _origin(records: pd.DataFrame, timings: pd.DataFrame) -> list[str]:
+    """Of measured trials: how many, from the first one's start to the last one's end, and by which code."""
+    good = records[records.status == "ok"]
     if good.empty:
         return ["0", "", "", "", ""]
     codes, commits = (", ".join(sorted(set(good[column].dropna()))) for column in ("code_digest", "commit"))
-    return [str(len(good)), str(good.started_at.min()), str(good.started_at.max()), codes, commits]
+    until = timings[timings.status == "ok"].ended_at.max()
+    return [str(len(good)), str(good.started_at.min()), str(until), codes, commits]
 
 
 def _meanings(files: Sequence[str]) -> Iterator[tuple[str, str]]:

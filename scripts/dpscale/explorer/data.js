@@ -55,9 +55,15 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-function coloured(tag, className, colour, text = "") {
+function drawing(tag, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+function coloured(tag, className, colour, text) {
   const made = element(tag, { class: className, "aria-hidden": "true", text });
-  made.style[text ? "color" : "background"] = colour;
+  made.style.color = colour;
   return made;
 }
 

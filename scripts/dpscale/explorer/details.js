@@ -4,18 +4,34 @@ const RECORD = "record.json";
 const LOG = "trial.log";
 
 function startDetails() {
-  document.getElementById("close").addEventListener("click", () => state.set("chosen", null));
-  document.addEventListener("keydown", (event) => event.key === "Escape" && state.set("chosen", null));
+  document.getElementById("close").addEventListener("click", letGo);
+  document.addEventListener("keydown", (event) => event.key === "Escape" && letGo());
   state.follow("chosen", drawDetails);
   const nowhere = document.getElementById("details-body").firstElementChild;
 
   function drawDetails(index) {
+    isFromRow = false;
     document.getElementById("details").classList.toggle("chosen", index !== null);
     document.getElementById("close").hidden = index === null;
     document.getElementById("title-details").textContent = index === null ? "Choose a cell" : cells.cell[index];
     document.getElementById("details-body").replaceChildren(...(index === null ? [nowhere] : describe(index)));
-    history.replaceState(null, "", index === null ? "#" : `#${cells.cell[index]}`);
+    history.replaceState(null, "", index === null ? "#" : `#${encodeURI(cells.cell[index])}`);
   }
+}
+
+let isFromRow = false; // the chosen cell: chosen in the table, which is far from the panel
+
+function readDetails() {
+  isFromRow = true;
+  document.getElementById("details").scrollIntoView({ block: "nearest" });
+  document.getElementById("title-details").focus({ preventScroll: true });
+}
+
+function letGo() {
+  const row = isFromRow ? state.chosen : null;
+  isFromRow = false;
+  state.set("chosen", null);
+  if (row !== null) focusRow(row);
 }
 
 function describe(index) {

@@ -27,13 +27,9 @@ function chip(dimension, value) {
 function lookOf(dimension, value) {
   if (dimension === "strategy") return [signOf(value)];
   if (dimension !== "launcher") return [];
-  const patterns = { solid: null, dashed: "6 4", dotdash: "2 3 6 3", dotted: "2 3" };
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-  svg.setAttribute("class", "dash");
-  svg.setAttribute("aria-hidden", "true");
-  for (const [name, at] of Object.entries({ x1: 0, y1: 1, x2: 26, y2: 1 })) line.setAttribute(name, at);
-  if (patterns[payload.dashes[value]]) line.setAttribute("stroke-dasharray", patterns[payload.dashes[value]]);
+  const line = drawing("line", { x1: 0, y1: 1, x2: 32, y2: 1 });
+  if (payload.dashes[value] !== "solid") line.setAttribute("stroke-dasharray", payload.dashes[value]);
+  const svg = drawing("svg", { class: "dash", "aria-hidden": "true" });
   svg.append(line);
   return [svg];
 }

@@ -31,7 +31,7 @@ function startList() {
     drawList();
   });
   state.follow("chosen", (index) => {
-    if (index !== null) page = Math.floor(Math.max(0, sorted().indexOf(index)) / PAGE);
+    if (index !== null) page = pageOf(index);
     drawList();
   });
   state.follow("pointed", markRows);
@@ -106,6 +106,17 @@ function toKnow(index) {
 
 function choose(index) {
   state.set("chosen", state.chosen === index ? null : index);
+  if (state.chosen !== null) readDetails();
+}
+
+function focusRow(index) {
+  page = pageOf(index);
+  drawList();
+  document.querySelector(`#rows tr[data-index="${index}"] button`)?.focus();
+}
+
+function pageOf(index) {
+  return Math.floor(Math.max(0, sorted().indexOf(index)) / PAGE);
 }
 
 function walk(event) {

@@ -8,8 +8,23 @@ async function start() {
   startDetails();
   await startViews();
   startTheme();
-  state.set("chosen", indexOf(decodeURIComponent(location.hash.slice(1))));
+  chooseByAddress();
+  addEventListener("hashchange", chooseByAddress);
   document.documentElement.dataset.ready = "true"; // for those who drive it
+}
+
+function chooseByAddress() {
+  const index = indexOf(addressed());
+  if (index !== null && !state.shown.includes(index)) clear(); // filters that hide what is asked for
+  state.set("chosen", index);
+}
+
+function addressed() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return ""; // no address of ours
+  }
 }
 
 start();

@@ -21,4 +21,4 @@ MARKS = (
     Mark("plus", "✚"),
     Mark("square_pin", "✦"),
 )
-DASHES = ("solid", "dashed", "dotdash", "dotted")  # of launchers' lines
+DASHES = ("solid", "10 5", "2 4 10 4", "2 4")  # of launchers' lines: lengths in pixels, as Bokeh and SVG take them

@@ -2,6 +2,7 @@
 
 const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
 const THEME = "dpscale-theme";
+let theme = "light"; // on the screen
 
 // A page in a frame of another document, such as a report, may not remember anything.
 function remembered() {
@@ -20,11 +21,16 @@ function remember(theme) {
   }
 }
 
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
+function setTheme(chosen) {
+  theme = chosen;
   const button = document.getElementById("theme");
   button.textContent = theme === "dark" ? "Light" : "Dark";
   button.setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
+  wear(theme);
+}
+
+function wear(colours) {
+  document.documentElement.dataset.theme = colours;
   paintViews();
 }
 
@@ -32,8 +38,21 @@ function startTheme() {
   setTheme(remembered() ?? (systemIsDark.matches ? "dark" : "light"));
   systemIsDark.addEventListener("change", () => remembered() === null && setTheme(systemIsDark.matches ? "dark" : "light"));
   document.getElementById("theme").addEventListener("click", () => {
-    const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    const other = theme === "dark" ? "light" : "dark";
     remember(other);
     setTheme(other);
   });
+  startPrinting();
+}
+
+// Paper is light. Some browsers tell of it by an event, some by the medium, some by both.
+function startPrinting() {
+  const paper = matchMedia("print");
+  const printed = (begins) => {
+    wear(begins ? "light" : theme);
+    drawNow(); // the next frame may come after the print
+  };
+  addEventListener("beforeprint", () => printed(true));
+  addEventListener("afterprint", () => printed(false));
+  paper.addEventListener("change", () => printed(paper.matches));
 }

@@ -9,6 +9,15 @@ const BAR_PX = 26;
 const AXES_PX = 70;
 const NOTE_LETTERS = 140;
 const MS = 1000;
+// Bokeh's hatches, as paths in a square of 12
+const HATCHES = {
+  x: "M0 0 12 12M12 0 0 12",
+  ".": "M3 3h0M9 3h0M3 9h0M9 9h0",
+  "/": "M0 6 6 0M0 12 12 0M6 12 12 6",
+  "\\": "M6 0 12 6M0 0 12 12M0 6 6 12",
+  o: "M9 6a3 3 0 1 1-6 0a3 3 0 1 1 6 0",
+  "-": "M0 2h12M0 6h12M0 10h12",
+};
 
 let bokeh = null; // its document, once it is embedded
 
@@ -28,6 +37,7 @@ async function startViews() {
     colour: cells.strategy.map((strategy) => payload.looks[strategy].colour),
     mark: cells.strategy.map((strategy) => payload.looks[strategy].mark),
   };
+  for (const { canvas_view } of plotViews()) canvas_view.events_el.tabIndex = -1; // keyboards have the table
   fillCausesLegend();
   followSource("cells", (row) => row);
   followSource("bars", (row) => indexOf(model("bars").data.cell[row]));
@@ -146,9 +156,15 @@ function whyUnexplained(count, drawn) {
 function fillCausesLegend() {
   const list = document.getElementById("causes-legend");
   for (const [part, name] of Object.entries(payload.parts)) {
-    const colour = model(part).glyph.fill_color.value;
-    list.append(element("li", {}, coloured("span", "swatch", colour), name));
+    const { fill_color, hatch_pattern } = model(part).glyph;
+    list.append(element("li", {}, swatch(fill_color.value, HATCHES[hatch_pattern?.value]), name));
   }
+}
+
+function swatch(colour, hatch = "") {
+  const square = drawing("svg", { class: "swatch", viewBox: "0 0 12 12", "aria-hidden": "true" });
+  square.append(drawing("rect", { width: 12, height: 12, fill: colour }), drawing("path", { class: "hatch", d: hatch }));
+  return square;
 }
 
 function drawPointed() {
@@ -192,4 +208,13 @@ function paintViews() {
       }
     }
   }
+}
+
+function drawNow() {
+  for (const view of plotViews()) view.repaint();
+}
+
+// Bokeh's list holds its tooltips, too.
+function plotViews() {
+  return Bokeh.index.roots.filter((view) => view.canvas_view);
 }

@@ -27,6 +27,7 @@ ABOVE = {"speedup": "speed-up X(N) / X(1)", "scaling_efficiency": "scaling effic
 ABOVE |= {"utilization_percent": "utilisation in %", "epoch_time_s": "epoch time in s"}
 
 
+LINEAR: dict[str, Any] = {"line_width": 6, "line_alpha": 0.3, "name": "linear"}  # launchers have all the dashes
 POINTS_OF_A_CURVE = 60
 DRAWN = ("speedup", "scaling_efficiency", "utilization_percent", "predicted_epoch_time_s", "epoch_time_s")
 OF_CELLS = ("cell", "repeats", "spread", "speedup_spread", "verdict", "limited_by", "note", "colour", "mark")
@@ -43,8 +44,8 @@ class Views:
         """
         from bokeh.models import AllIndices, CDSView
 
-        self.planned = sorted(set(planned))
-        self.all_devices = sorted({*planned, *predicted})
+        self.planned = sorted(set(planned)) or [1]  # no trial at all: axes for the page that says so
+        self.all_devices = sorted({*self.planned, *predicted})
         self.settings = settings
         self.cells = _source("cells", [*OF_CELLS, *_with_ends(*DRAWN), "place"])
         self.lines = _source("lines", ["places", *DRAWN, "colour", "dash"])
@@ -67,12 +68,12 @@ class Views:
 
     def over_devices(self, column: str, spread: str) -> Plot:
         """Lines of a column over N, with its low and high; and what linear scaling would be."""
-        plot = self._frame(ABOVE[column], self.planned)
+        plot = self._frame(ABOVE[column], self.planned, is_log=column == "speedup")
         devices = np.geomspace(self.planned[0], self.planned[-1], POINTS_OF_A_CURVE).tolist()  # the axis is logarithmic
         if column == "speedup":
-            plot.line(devices, devices, line_dash="dotted", line_width=1.5, name="linear")
+            plot.line(devices, devices, **LINEAR)
         elif column == "scaling_efficiency":
-            plot.line(devices, [1.0] * len(devices), line_dash="dotted", line_width=1.5, name="linear")
+            plot.line(devices, [1.0] * len(devices), **LINEAR)
         self._lines(plot, column)
         self._interval(plot, column)
         points = self._points(plot, column)
@@ -164,20 +165,26 @@ class Views:
         plot.add_tools(TapTool(renderers=bars))
         return plot
 
-    def _frame(self, label: str, devices: Sequence[int]) -> Any:
-        """Empty axes over N."""
-        from bokeh.models import DataRange1d, FixedTicker, NumeralTickFormatter, Range1d
+    def _frame(self, label: str, devices: Sequence[int], is_log: bool = False) -> Any:
+        """Empty axes over N, the upright one logarithmic, too, where it grows like N."""
+        from bokeh.models import DataRange1d, FixedTicker, LogTicker, NumeralTickFormatter, Range1d
 
         plot = _empty(
             x_axis_type="log",
             x_range=Range1d(start=devices[0] / 1.3, end=devices[-1] * 1.3),
-            y_range=DataRange1d(start=0, range_padding=0.12),
+            y_axis_type="log" if is_log else "linear",
+            y_range=DataRange1d(range_padding=0.12),
             x_axis_label="devices N",
             y_axis_label=label,
         )
         plot.xaxis.ticker = FixedTicker(ticks=_apart(devices))
         plot.xgrid.ticker = plot.xaxis[0].ticker
         plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+        if is_log:
+            plot.yaxis.ticker = LogTicker(mantissas=[1, 2, 5])
+            plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[00]")
+        else:
+            plot.y_range.start = 0
         return plot
 
     def _lines(self, plot: Any, column: str) -> None:

@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from dpscale.config import PRINT_WIDTHS, ExperimentConfig, FigureConfig
-from dpscale.figures.causes import causes, causes_by_rank, stragglers
+from dpscale.figures.causes import causes, causes_by_rank
 from dpscale.figures.collectives import bus_bandwidth, collective_time
 from dpscale.figures.comparison import comparison
 from dpscale.figures.differences import differences
@@ -21,6 +21,7 @@ from dpscale.figures.prediction import prediction
 from dpscale.figures.references import published
 from dpscale.figures.scaling import efficiency, epoch_time, evaluation, speedup
 from dpscale.figures.snapshots import changes
+from dpscale.figures.stragglers import stragglers
 from dpscale.figures.usage import devices, startup, timeline, utilization
 
 if TYPE_CHECKING:

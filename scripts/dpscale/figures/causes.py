@@ -1,4 +1,4 @@
-"""Where a step's time goes, stacked over N and over ranks, and which rank comes late."""
+"""Where a step's time goes, stacked over N and over ranks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from dpscale.figures.drawing import (
     foot,
     is_narrow,
     legend_of_panels,
+    reach_of,
     rounded,
     series,
-    smaller,
+    wrapped,
 )
 from dpscale.trust import FLAG_BESIDE_TRAINING_ABOVE_PERCENT
+from dpscale.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +40,7 @@ PARTS = {  # columns of the tables, from below -> their name in the legend
 }
 HATCHES = ("", "xx", "..", "//", "oo", "\\\\", "", "--", "")  # of the parts: they survive a grey print
 MS = 1000
+TITLE_LETTERS = 22  # of a panel's, on one line
 
 
 def causes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
@@ -46,7 +49,7 @@ def causes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     panels = [(label, cells) for label, cells in series(_with(explained, tables["summary"]))]
     columns = [(label, [str(n) for n in cells.devices], cells) for label, cells in panels]
     _stacks(figure, columns, "devices N", settings)
-    foot(figure, tables["summary"], settings, notes=list(_notes(tables["causes"], explained)))
+    foot(figure, tables["summary"], settings, _drawn(explained), list(_notes(tables["causes"])))
 
 
 def causes_by_rank(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
@@ -56,57 +59,7 @@ def causes_by_rank(figure: Figure, tables: Tables, settings: FigureConfig) -> No
     columns = [(cell_name(next(cell.itertuples())), [str(rank) for rank in cell["rank"]], cell) for _, cell in groups]
     _stacks(figure, columns, "rank", settings)
     notes = [] if len(ranks) else ["No explained cell has more than one rank."]
-    foot(figure, tables["summary"], settings, notes=notes + list(_notes(tables["causes"], ranks)))
-
-
-def stragglers(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
-    """A map for each cell of more than one rank: a row for each node, a column for each of its ranks."""
-    import numpy as np
-    from matplotlib.colors import TwoSlopeNorm
-
-    ranks = tables["stragglers"]
-    cells = [cell for _, cell in ranks.groupby(["strategy", "launcher", "nodes", "devices_per_node"], sort=False)]
-    if not cells:
-        _nothing(figure.subplots())
-        foot(figure, tables["summary"], settings, notes=["No explained cell has more than one rank."])
-        return
-    worst = max(MS * ranks.local_delay_s.abs().max(), 1e-6)
-    columns = 1 if is_narrow(settings) else min(2, len(cells))
-    rows = -(-len(cells) // columns)
-    figure.set_figheight(
-        max(figure.get_figheight(), 1.3 + 0.9 * rows + 0.25 * sum(cell.node_name.nunique() for cell in cells))
-    )
-    all_axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    notes = []
-    for axes, cell in zip(all_axes, cells, strict=False):
-        table = cell.pivot_table(index="node_name", columns="local_rank", values="local_delay_s", sort=False)
-        norm = TwoSlopeNorm(0, -2 * worst, 2 * worst)  # light enough for black numbers
-        axes.imshow(MS * table, cmap="PuOr", norm=norm, aspect="auto")
-        axes.set_xticks(range(len(table.columns)), [str(rank) for rank in table.columns])
-        axes.set_yticks(range(len(table.index)), list(table.index))
-        axes.set_title(cell_name(next(cell.itertuples())), fontsize=settings.font_size_pt)
-        axes.set_xlabel("rank on its node")
-        axes.grid(visible=False)
-        for (row, column), delay_ms in np.ndenumerate(MS * table.to_numpy(float)):
-            if np.isfinite(delay_ms):  # a node with fewer ranks
-                axes.text(column, row, f"{delay_ms:+.1f}", ha="center", va="center", fontsize=smaller(settings, 1))
-        notes.append(_latest(cell))
-    for axes in all_axes[len(cells) :]:
-        axes.set_visible(False)
-    figure.supylabel("node", fontsize=settings.font_size_pt)
-    foot(figure, tables["summary"], settings, notes=["Local delay in ms, by the rank's number on its node.", *notes])
-
-
-def _latest(cell: pd.DataFrame) -> str:
-    latest = cell.nlargest(1, "local_delay_s").iloc[0]
-    delay, low, high, cost = (
-        f"{MS * latest[name]:.1f}"
-        for name in ("local_delay_s", "local_delay_s_low", "local_delay_s_high", "step_cost_s")
-    )
-    return (
-        f"{cell_name(next(cell.itertuples()))}: rank {latest['rank']} on {latest['node_name']} is {delay} ms late ({low} to {high}), "
-        f"the last of all in {latest['rounds_last']} of {latest['rounds']} rounds; it costs the others {cost} ms per step."
-    )
+    foot(figure, tables["summary"], settings, _drawn(ranks), notes + list(_notes(tables["causes"])))
 
 
 def _with(explained: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
@@ -119,7 +72,7 @@ def _stacks(
 ) -> None:
     """Panels side by side with one axis of time, and one legend."""
     if not panels:
-        _nothing(figure.subplots())
+        nothing(figure.subplots())
         return
     columns = min(2 if is_narrow(settings) else 3, len(panels))
     rows = -(-len(panels) // columns)
@@ -127,7 +80,7 @@ def _stacks(
     all_axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
     for axes, (title, names, cells) in zip(all_axes, panels, strict=False):
         _stack(axes, names, cells, settings)
-        axes.set_title(title, fontsize=settings.font_size_pt)
+        axes.set_title(wrapped(title, TITLE_LETTERS), fontsize=settings.font_size_pt)
         axes.set_xlabel(label)
     for axes in all_axes[len(panels) :]:
         axes.set_visible(False)
@@ -164,16 +117,27 @@ def _stack(axes: Axes, names: list[str], cells: pd.DataFrame, settings: FigureCo
     axes.autoscale_view()
 
 
-def _nothing(axes: Axes) -> None:
+def nothing(axes: Axes) -> None:
     axes.text(0.5, 0.5, "n/a", transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=20)
     axes.set_axis_off()
 
 
-def _notes(causes: pd.DataFrame, shown: pd.DataFrame) -> Iterator[str]:
-    """What the bars are over, how much is unexplained, and what has none."""
-    if len(shown):
-        spreads = ", ".join(dict.fromkeys(shown.spread.dropna()))
-        yield f"Parts are medians over {int(shown.rounds.min())} or more rounds of blocks of steps; bars of the whole step: {spreads}."
+def _drawn(shown: pd.DataFrame) -> str:
+    """What the stacks are: of rounds within launches, not of launches; empty where there are none."""
+    if shown.empty:
+        return ""
+    whole = reach_of(shown.spread, "whiskers")
+    return f"Bars: parts, each the median over {rounds_of(shown)}. Diamonds: the whole step; {whole}."
+
+
+def rounds_of(shown: pd.DataFrame) -> str:
+    """What medians of causes and delays are over."""
+    least, most = int(shown.rounds.min()), int(shown.rounds.max())
+    return f"{counted(most, 'round') if least == most else f'{least}-{most} rounds'} of blocks of steps"
+
+
+def _notes(causes: pd.DataFrame) -> Iterator[str]:
+    """How much is unexplained, and what has no causes."""
     explained = causes[causes.step_s.notna()]
     if len(explained):
         (worst,) = explained.nlargest(1, "unexplained_percent").itertuples()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 COLUMNS, NARROW_COLUMNS = 3, 2  # of panels
 PANEL_HEIGHT_INCHES = 1.6
+LINE_PT = 1.6  # from one upright label to the next, over their size
+LETTER = 0.65  # width over size of one of theirs, with its share of the space between two
 NOTHING = "n/a: this experiment times no collectives (collectives.operations in its configuration)"
 
 
@@ -73,6 +75,7 @@ def _panels(figure: Figure, table: pd.DataFrame, settings: FigureConfig) -> Iter
     figure.set_figheight(max(figure.get_figheight(), (height * PANEL_HEIGHT_INCHES + 1) * settings.font_size_pt / 9))
     all_axes = figure.subplots(height, width, sharex=True, sharey=True, squeeze=False)
     labels = list(dict.fromkeys(_labels(good)))
+    room_pt = _panel_width_pt(figure, labels, width, settings)
     colour_of = colours(labels, settings)
     for index, axes in enumerate(all_axes.flat):
         if index >= len(operations):
@@ -92,10 +95,41 @@ def _panels(figure: Figure, table: pd.DataFrame, settings: FigureConfig) -> Iter
             for label, mine in rows.groupby(_labels(rows), sort=False)
         ]
         axes.set_title(operations[index].replace("_", "-"), fontsize=settings.font_size_pt)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda value, _: size_name(value))
-        axes.tick_params(labelsize=smaller(settings, 2))
+        axes.tick_params(labelsize=smaller(settings, 2), labelbottom=index + width >= len(operations))
+        _sizes(axes, sorted(good.size_bytes.unique()), room_pt, smaller(settings, 2))
         yield axes, operations[index], lines
+
+
+def _panel_width_pt(figure: Figure, labels: list[str], panels: int, settings: FigureConfig) -> float:
+    """Of the axes of one panel, about: what numbers of the vertical axis and a legend beside the panels leave."""
+    size_pt = settings.font_size_pt
+    legend_pt = 0 if is_narrow(settings) else size_pt * (0.55 * max(map(len, labels)) + 5)
+    return (72 * figure.get_figwidth() - legend_pt - 6 * size_pt) / panels - 2 * size_pt
+
+
+def _sizes(axes: Axes, sizes: list[int], room_pt: float, size_pt: float) -> None:
+    """A logarithmic axis with ticks at sizes that were measured, at so many as there is room for labels; these stand upright
+    where they would lie on each other."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
+    lying = LETTER * size_pt * max(len(size_name(size)) + 1 for size in sizes) * len(sizes) <= room_pt
+    ticks = sizes if lying else apart(sizes, room_pt / (LINE_PT * size_pt))
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FixedFormatter([size_name(size) for size in ticks]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(axis="x", rotation=0 if lying else 90)
+
+
+def apart(sizes: list[int], most: float) -> list[int]:
+    """Of ascending sizes those that stand so far apart on a logarithmic axis that about so many labels have room."""
+    least_ratio = (sizes[-1] / sizes[0]) ** (1 / most) * (1 - 1e-9)
+    kept = sizes[:1]
+    for size in sizes[1:]:
+        if size >= kept[-1] * least_ratio:
+            kept.append(size)
+    return kept
 
 
 def _labels(rows: pd.DataFrame) -> pd.Series:

@@ -20,8 +20,11 @@ from dpscale.figures.drawing import (
     in_print,
     is_narrow,
     is_placebo,
+    lines_of,
+    medians_of_launches,
     rounded,
     smaller,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -50,11 +53,14 @@ def comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     """Three panels that share their rows: one bar per cell."""
     summary = tables["summary"].reset_index(drop=True)
     panels = _panels("cuda" in set(summary.device))
+    labels = list(_short_names(summary) if in_print(figure) else map(wrapped, _names(summary)))
     if in_print(figure):
         pitch_inches = LOW_PITCH_INCHES if len(summary) > MANY else PITCH_INCHES
         figure.set_figheight((pitch_inches * len(summary) + 0.45) * settings.font_size_pt / 7)
     else:
-        figure.set_figheight(max(figure.get_figheight(), (0.22 * len(summary) + 1.6) * settings.font_size_pt / 9))
+        figure.set_figheight(
+            max(figure.get_figheight(), (0.22 * lines_of(labels) * len(summary) + 1.6) * settings.font_size_pt / 9)
+        )
     narrow = is_narrow(settings)
     size_pt = smaller(settings, 1) if in_print(figure) else settings.font_size_pt
     colour_of = colours(list(dict.fromkeys(summary.strategy[~is_placebo(summary)])), settings)
@@ -75,12 +81,12 @@ def comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         longest = summary[f"{panel.column}_high"].max()
         if in_print(figure) and longest == longest:
             axes.set_xlim(0, longest / (1 - ROOM_SHARE[narrow]))
-    labels = list(_short_names(summary) if in_print(figure) else _names(summary))
     all_axes[0].set_yticks(range(len(labels)), labels, fontsize=size_pt)
     all_axes[0].set_ylim(len(labels) - 0.5, -0.5)  # a row without bars has its place too
     if in_print(figure):
         _few_ticks(all_axes, size_pt, narrow)
-    foot(figure, summary, settings, notes=[f"{panel.short}: {panel.meaning}." for panel in panels if in_print(figure)])
+    drawn = medians_of_launches(summary, "Bars", "whiskers")
+    foot(figure, summary, settings, drawn, [f"{panel.short}: {panel.meaning}." for panel in panels if in_print(figure)])
 
 
 def _panels(cuda: bool) -> list[Panel]:

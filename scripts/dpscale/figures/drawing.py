@@ -6,7 +6,7 @@ Plotting libraries are imported where they draw: Snakemake reads FIGURES at ever
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 MM_PER_INCH = 25.4
 MARKERS = "osD^vPX<>ph*"
-LINES = ["-", "--", "-.", ":"]
+# of series; dotted is what they are compared with: linear scaling, a limit, the 99th percentile
+LINES: list[Any] = ["-", "--", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5))]
 GREY = "0.45"
 FOOT_LINES = 24  # entries below a figure, which grows for them
 ROOM_LINES = 6  # lines that it has room for as it is
 LEAST_PT = 6.0  # what is smaller can't be read in print
 NARROW_MM = 120.0  # a figure below this has its legend under the axes, and its panels below each other
+NAME_LETTERS = 32  # of a name at an axis on one line
 MOST_BESIDE = 16  # entries of a legend beside the axes of a figure for print
+NO_SPREAD = "one value"  # as tables say of what was launched once
 Tables = dict[str, "pd.DataFrame"]
 
 
@@ -136,21 +139,53 @@ def over_devices(
     return lines
 
 
-def foot(
-    figure: Figure, summary: pd.DataFrame, settings: FigureConfig, spread: str = "spread", notes: Sequence[str] = ()
-) -> None:
-    """Below the axes: what points and bars are, the base, notes, warnings, and what was not measured and why."""
+def medians_of_launches(
+    summary: pd.DataFrame, drawn: str = "Points", bars: str = "bars", spread: str | None = "spread"
+) -> str:
+    """What is drawn of launches, as the first sentence of a figure's foot; empty where nothing was measured.
+
+    Args:
+        drawn: what has the medians.
+        bars: what reaches from low to high.
+        spread: the column of what low and high are; None where they are always the range.
+    """
     good = summary[summary.status == "ok"]
-    lines = []
-    if len(good):
-        bars = ", ".join(str(kind) for kind in dict.fromkeys(good[spread].dropna()))
-        counts = "-".join(str(count) for count in sorted({good.repeats.min(), good.repeats.max()}))
-        kept = f" Outliers, kept: {good.outliers.sum():.0f}." if good.outliers.any() else ""
-        lines.append(f"Points: median of {counts} launches; bars: {bars}.{kept}")
-    if spread == "speedup_spread" and len(good):
-        bases = [base for base in dict.fromkeys(good.base_cell.fillna("")) if base]
-        lines[0] += f" Base: {', '.join(bases)}." if bases else " No cell on one device: no base, so n/a."
-    lines += [*noise_floor(good), *notes]
+    if good.empty:
+        return ""
+    if spread is None:
+        reach = f"{bars}: their range" if good.repeats.max() > 1 else f"no {bars}"
+    else:
+        reach = reach_of(good[spread], bars)
+    return f"{drawn}: {_medians(good)}; {reach}.{outliers_kept(good)}"
+
+
+def _medians(good: pd.DataFrame) -> str:
+    least, most = good.repeats.min(), good.repeats.max()
+    if most == 1:
+        return "1 launch of each cell"
+    return f"median of {most if least == most else f'{least}-{most}'} launches"
+
+
+def reach_of(spreads: pd.Series, bars: str = "bars") -> str:
+    """What bars reach over, by the column that says so: of one value there are none."""
+    kinds = [kind for kind in dict.fromkeys(spreads.dropna().astype(str)) if kind != NO_SPREAD]
+    return f"{bars}: {', '.join(kinds)}" if kinds else f"no {bars}"
+
+
+def outliers_kept(good: pd.DataFrame) -> str:
+    return f" Outliers, kept: {good.outliers.sum():.0f}." if good.outliers.any() else ""
+
+
+def foot(
+    figure: Figure, summary: pd.DataFrame, settings: FigureConfig, drawn: str = "", notes: Sequence[str] = ()
+) -> None:
+    """Below the axes: what is drawn, notes, warnings, and what was not measured and why.
+
+    Args:
+        drawn: what points, bars, lines are, and the medians of what; each figure has its own. Empty where there are none.
+    """
+    good = summary[summary.status == "ok"]
+    lines = [*([drawn] if drawn else []), *noise_floor(good), *notes]
     for status, cells in summary[summary.status != "ok"].groupby("status", sort=False):
         for reason, those in cells.groupby("reason", sort=False):
             names = ", ".join(cell_name(cell) for cell in those.itertuples())
@@ -232,6 +267,21 @@ def _without_numbers(warning: str) -> str:
 
 def cell_name(cell: object) -> str:
     return f"{cell.strategy}/{cell.launcher}/{cell.nodes}x{cell.devices_per_node}"  # type: ignore[attr-defined]
+
+
+def wrapped(name: str, letters: int = NAME_LETTERS) -> str:
+    """A long name on several lines, broken where it has a mark."""
+    lines = [""]
+    for piece in re.split(r"(?<=[/_, ])", name):
+        if lines[-1] and len(lines[-1] + piece.rstrip()) > letters:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def lines_of(names: Iterable[str]) -> int:
+    """How many lines the longest of these has."""
+    return max((name.count("\n") + 1 for name in names), default=1)
 
 
 def legend(axes: Axes) -> None:

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import MARKERS, Tables, foot, is_narrow, legend, styles
+from dpscale.figures.drawing import MARKERS, Tables, foot, is_narrow, legend, medians_of_launches, styles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ def loss(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     axes.set_ylabel("training loss (mean of a global batch)")
     legend(axes)
     notes = [f"A point of a curve is the mean of up to {most} successive steps."] if most > 1 else []
-    foot(figure, summary, settings, notes=notes)
+    foot(figure, summary, settings, medians_of_launches(summary, "Curves", "bands", spread=None), notes)
 
 
 def steps_of_a_point(losses: pd.DataFrame) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, Tables, colours, foot, is_narrow, rounded, smaller
+from dpscale.figures.drawing import GREY, Tables, colours, foot, is_narrow, medians_of_launches, rounded, smaller
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,9 +72,13 @@ def published(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         _panel(axes, numbers, quantity, settings)
     for axes in grid[len(quantities) :]:
         axes.set_visible(False)
-    grid[0].set_yticks(range(len(rows)), [_label(row, sources) for row in _rows(rows)])
+    mine = rows[rows.whose == HERE]
+    several_launchers = _launchers(mine).nunique() > 1
+    labels = [_label(row, sources, several_launchers) for row in _rows(rows)]
+    grid[0].set_yticks(range(len(rows)), labels)
     grid[0].set_ylim(len(rows) - 0.5, -0.5)
-    foot(figure, tables["summary"], settings, notes=list(_notes(numbers, sources)))
+    drawn = medians_of_launches(tables["summary"], "Filled, measured here")
+    foot(figure, tables["summary"], settings, drawn, list(_notes(numbers, sources)))
 
 
 def _panel(axes: Axes, numbers: pd.DataFrame, quantity: str, settings: FigureConfig) -> None:
@@ -107,8 +111,8 @@ def _panel(axes: Axes, numbers: pd.DataFrame, quantity: str, settings: FigureCon
         axes.errorbar(value, row.place, xerr=error, marker="o", markersize=5, capsize=2, linestyle="none", **look)
         if alone[row.Index]:
             axes.annotate(
-                f"{value:.5g}",  # as many digits as sources give
-                (value, row.place),
+                rounded(value) if row.whose == HERE else f"{value:.5g}",  # as many digits as sources give
+                (value if high != high else high, row.place),  # behind the bar
                 xytext=(5, 0),
                 textcoords="offset points",
                 va="center",
@@ -143,14 +147,20 @@ def _origin(row: Any) -> str:
     return f"{row.source} ({row.system}, {row.device_model})"
 
 
-def _label(row: Any, sources: dict[str, int]) -> str:
-    """What a row is; of somebody else's with the number of its source."""
+def _launchers(mine: pd.DataFrame) -> pd.Series:
+    """Of rows of ours, by the name of their cell: strategy/launcher/topology."""
+    return mine.measured_cell.str.split("/").str[-2]
+
+
+def _label(row: Any, sources: dict[str, int], several_launchers: bool) -> str:
+    """What a row is; of somebody else's with the number of its source, of ours with its launcher where there are several."""
     what = f"{row.strategy}\n{row.precision}, {row.nodes}x{row.devices // row.nodes}"
-    return f"{what}, here" if row.whose == HERE else f"{what} [{sources[_origin(row)]}]"
+    launcher = f", {row.measured_cell.split('/')[-2]}" if several_launchers and row.whose == HERE else ""
+    return f"{what}{launcher}, here" if row.whose == HERE else f"{what} [{sources[_origin(row)]}]"
 
 
 def _notes(numbers: pd.DataFrame, sources: dict[str, int]) -> Iterator[str]:
-    yield "Hollow: published, of somebody else's machine, by the source in brackets. Filled: measured here."
+    yield "Hollow: published, of somebody else's machine, by the source in brackets."
     for origin, number in sources.items():
         yield f"[{number}] {origin}"
     speeds = _rows(numbers[numbers[SPEEDUP].notna()])

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, Tables, cell_name, foot, legend, over_devices, seconds
+from dpscale.figures.drawing import (
+    GREY,
+    Tables,
+    cell_name,
+    foot,
+    legend,
+    medians_of_launches,
+    over_devices,
+    seconds,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +31,7 @@ def speedup(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     axes.set_ylabel("speed-up X(N) / X(1)")
     axes.set_ylim(0, None)
     legend(axes)
-    foot(figure, summary, settings, "speedup_spread")
+    foot(figure, summary, settings, _over_base(summary))
 
 
 def efficiency(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
@@ -33,7 +42,15 @@ def efficiency(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     axes.set_ylabel("scaling efficiency X(N) / (N X(1))")
     axes.set_ylim(0, None)
     legend(axes)
-    foot(figure, summary, settings, "speedup_spread")
+    foot(figure, summary, settings, _over_base(summary))
+
+
+def _over_base(summary: pd.DataFrame) -> str:
+    """What points and bars are, and over which base."""
+    medians = medians_of_launches(summary, spread="speedup_spread")
+    bases = [base for base in dict.fromkeys(summary.base_cell[summary.status == "ok"].fillna("")) if base]
+    over = f"Base: {', '.join(bases)}." if bases else "No cell on one device: no base, so n/a."
+    return f"{medians} {over}" if medians else ""
 
 
 def epoch_time(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
@@ -62,7 +79,7 @@ def epoch_time(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     axes.set_ylabel("epoch time in s (training)")
     axes.set_ylim(0, None)
     legend(axes)
-    foot(figure, summary, settings, notes=notes)
+    foot(figure, summary, settings, medians_of_launches(summary), notes)
 
 
 def _on_one_device(label: str, cells: pd.DataFrame, summary: pd.DataFrame) -> Iterator[str]:
@@ -83,4 +100,4 @@ def evaluation(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     axes.set_ylabel("test samples per second")
     axes.set_ylim(0, None)
     legend(axes)
-    foot(figure, summary, settings)
+    foot(figure, summary, settings, medians_of_launches(summary))

@@ -6,19 +6,26 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, Tables, cell_name, write_foot
+from dpscale.figures.differences import ratios
+from dpscale.figures.drawing import GREY, Tables, cell_name, in_print, write_foot
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 MOST_CELLS = 60  # that a page holds; the table has all
-RULE = "Filled: a difference that is shown, by Mann and Whitney's test (5 %, Holm) and by the interval of the ratio."
+SHOWN_FIRST = {"slower": 0, "faster": 1}  # verdicts that a reader looks for
 
 
 def changes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
-    """A row per cell: throughput after over throughput before, with its interval and verdict."""
+    """A row per cell, those that changed first: throughput after over throughput before, with its interval and verdict."""
     cells, facts = tables["changes"], tables["environment_changes"]
+    before, after = (str(cells[name].iloc[0]) for name in ("set_before", "set_after"))
+    if not in_print(figure):
+        both = " to ".join(text.partition(", ")[0] for text in (before, after))
+        size_pt = settings.font_size_pt + 2
+        figure.suptitle(f"{figure.get_suptitle()}\n{shorten(both, 70)}", fontsize=size_pt, fontweight="bold")
+    cells = cells.sort_values("verdict", key=lambda verdicts: verdicts.map(SHOWN_FIRST).fillna(2), kind="stable")
     shown = cells.head(MOST_CELLS).reset_index(drop=True)
     figure.set_figheight(max(figure.get_figheight(), (0.22 * len(shown) + 2.2) * settings.font_size_pt / 9))
     axes = figure.subplots()
@@ -27,7 +34,7 @@ def changes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     rows: list[Any] = list(shown[shown.throughput_ratio.notna()].itertuples())
     for cell in rows:
         value, low, high = cell.throughput_ratio, cell.throughput_ratio_low, cell.throughput_ratio_high
-        colour, inside = ("0.1", "0.1") if cell.verdict in ("faster", "slower") else (GREY, "white")
+        colour, inside = ("0.1", "0.1") if cell.verdict in SHOWN_FIRST else (GREY, "white")
         bars = [[value - low], [high - value]]
         axes.errorbar(value, cell.Index, xerr=bars, marker="o", color=colour, markerfacecolor=inside, capsize=2)
     several = shown.experiment.nunique() > 1
@@ -36,7 +43,8 @@ def changes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     axes.secondary_yaxis("right").set_yticks(range(len(shown)), [shorten(text, 40) for text in shown.verdict])
     axes.set_ylim(max(1, len(shown)) - 0.5, -0.5)
     axes.set_xlabel("throughput after / throughput before")
-    write_foot(figure, list(_notes(cells, facts)), settings, "changes.csv and environment_changes.csv")
+    sets = [f"Before: {before}.", f"After: {after}."]
+    write_foot(figure, [*sets, *_notes(cells, facts)], settings, "changes.csv and environment_changes.csv")
 
 
 def _notes(cells: pd.DataFrame, facts: pd.DataFrame) -> list[str]:
@@ -46,13 +54,14 @@ def _notes(cells: pd.DataFrame, facts: pd.DataFrame) -> list[str]:
         for row in facts.itertuples()
     ]
     notes = notes or ["No recorded fact of the environment differs."]
-    spreads = ", ".join(dict.fromkeys(cells.spread.dropna()))
-    if spreads:
-        notes.append(f"Points: ratio of medians; bars: {spreads}. {RULE}")
+    if cells.spread.notna().any():
+        notes.append(ratios(cells))
     different = cells[cells.differs_in.notna()]
     notes += [f"Other settings: {cell_name(cell)}: {cell.differs_in}." for cell in different.itertuples()]
     if len(cells) > MOST_CELLS:
-        notes.append(f"{len(cells) - MOST_CELLS} more cells: see changes.csv.")
+        left_out = cells.verdict[MOST_CELLS:].str.partition(":")[0].value_counts()
+        counted = ", ".join(f"{count} {verdict}" for verdict, count in left_out.items())
+        notes.append(f"Cells that are not drawn: {counted}; see changes.csv.")
     return notes
 
 

@@ -8,15 +8,21 @@ from dpscale.config import FigureConfig
 from dpscale.figures.drawing import (
     GREY,
     LINES,
+    NAME_LETTERS,
     Tables,
     cell_name,
     colours,
     foot,
     is_narrow,
+    is_placebo,
     label_x,
     legend,
+    legend_of_panels,
+    lines_of,
+    medians_of_launches,
     over_devices,
     smaller,
+    wrapped,
 )
 from dpscale.phases import STARTUP_PARTS
 
@@ -25,7 +31,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+STARTUP = "Bars: parts one after another, of each the median over ranks and launches; they are in no other result."
 PANELS = 6  # cells of the figure over time
+TIMELINE = "Lines: samples of one launch of each strategy, on most devices. Before 0 ranks were starting."
+MOST_NAMED_LINES = 16  # in the legend of the figure over time
 NAMED = 40  # devices that have room for a name each
 
 
@@ -36,14 +45,14 @@ def utilization(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     axes.set_ylabel(f"utilisation in %\n({_meaning(summary)})")
     axes.set_ylim(0, None)
     legend(axes)
-    foot(figure, summary, settings)
+    foot(figure, summary, settings, medians_of_launches(summary))
 
 
 def devices(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     """A bar per device of each cell: the median of its repeats, and their range."""
     summary, monitor = tables["summary"], tables["monitor"]
     axes = figure.subplots()
-    colour_of = colours(list(dict.fromkeys(summary.strategy)), settings)
+    colour_of = colours(list(dict.fromkeys(summary.strategy[~is_placebo(summary)])), settings)
     ticks: list[float] = []
     names: list[str] = []
     row = 0.0
@@ -54,16 +63,17 @@ def devices(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
             if len(known):
                 middle = known.median()
                 error = [[middle - known.min()], [known.max() - middle]]
-                axes.barh(
-                    row, middle, xerr=error, color=colour_of[str(cell.strategy)], height=0.8, ecolor="0.2", capsize=2
-                )
+                colour = colour_of.get(str(cell.strategy), GREY)
+                axes.barh(row, middle, xerr=error, color=colour, height=0.8, ecolor="0.2", capsize=2)
             else:
                 axes.text(0, row, " not measured", va="center", color=GREY, style="italic")
             ticks.append(row)
-            names.append(f"{cell_name(cell)}: {_device(cell, node, str(name), repeats)}")
+            names.append(wrapped(f"{cell_name(cell)}: {_device(cell, node, str(name), repeats)}", NAME_LETTERS + 8))
             row += 1
         row += 0 if mine.empty else 0.6
-    figure.set_figheight(max(figure.get_figheight(), min(30, 0.17 * len(ticks) + 1.6) * settings.font_size_pt / 9))
+    figure.set_figheight(
+        max(figure.get_figheight(), min(30, 0.17 * lines_of(names) * len(ticks) + 1.6) * settings.font_size_pt / 9)
+    )
     if ticks:
         step = -(-len(ticks) // NAMED)
         axes.set_yticks(ticks[::step], names[::step], fontsize=smaller(settings, 2))
@@ -73,7 +83,7 @@ def devices(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         legend(axes)
     label_x(axes, f"utilisation in % ({_meaning(summary)})", settings)
     axes.grid(axis="y", visible=False)
-    foot(figure, summary, settings)
+    foot(figure, summary, settings, medians_of_launches(summary, "Bars", "whiskers", spread=None))
 
 
 def timeline(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
@@ -86,9 +96,6 @@ def timeline(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         if not (mine := _of_cell(lines, cell, _kind(cell))).empty
     ]
     shown = cells[:PANELS]
-    notes = ["One launch of each strategy on most devices. Before 0 ranks were starting."]
-    if len(cells) > PANELS:
-        notes.append(f"{len(cells) - PANELS} more strategies: see timeline.csv.")
     if not shown:
         legend(figure.subplots())
         foot(figure, summary, settings, notes=["No samples: the monitor was off, or nothing was measured."])
@@ -101,8 +108,12 @@ def timeline(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     for axes in list(figure.axes)[len(shown) :]:
         axes.set_axis_off()
     figure.axes[0].set_ylim(0, None)
+    named = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if len(named) <= MOST_NAMED_LINES:
+        legend_of_panels(figure, list(named.values()), list(named))
     figure.supylabel(f"utilisation in % ({_meaning(summary)})", fontsize=settings.font_size_pt)
-    foot(figure, summary, settings, notes=notes)
+    more = [f"{len(cells) - PANELS} more strategies: see timeline.csv."] if len(cells) > PANELS else []
+    foot(figure, summary, settings, TIMELINE, more)
 
 
 def _over_time(axes: Axes, cell: object, lines: pd.DataFrame, settings: FigureConfig) -> None:
@@ -112,15 +123,13 @@ def _over_time(axes: Axes, cell: object, lines: pd.DataFrame, settings: FigureCo
         axes.plot(
             known.time_s,
             known.utilization_percent,
-            LINES[index % len(LINES)],
+            linestyle=LINES[index % len(LINES)],
             linewidth=1.0,
             label=_device(cell, node, str(name), line),
         )
     axes.axvline(0, color=GREY, linewidth=0.8)
-    axes.set_title(cell_name(cell), fontsize=settings.font_size_pt)
+    axes.set_title(wrapped(cell_name(cell)), fontsize=settings.font_size_pt)
     axes.set_xlabel("s since the first step")
-    if len(each) <= 8:
-        axes.legend(fontsize=smaller(settings, 3), frameon=False)
 
 
 def startup(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
@@ -130,6 +139,7 @@ def startup(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     parts = [*STARTUP_PARTS, "first_step_s"]
     colour_of = colours(parts, settings)
     found = [(cell_name(cell), _of_cell(table, cell)[parts].median()) for cell in summary.itertuples()]
+    names = [wrapped(name) for name, _ in found]
     begins = [0.0] * len(found)
     for part in parts:
         widths = [0.0 if medians[part] != medians[part] else float(medians[part]) for _, medians in found]
@@ -138,14 +148,17 @@ def startup(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
     for row, end in enumerate(begins):
         axes.text(end, row, f" {end:.1f} s" if end else " not measured", va="center", color="0.1" if end else GREY)
-    axes.set_yticks(range(len(found)), [name for name, _ in found])
+    axes.set_yticks(range(len(found)), names)
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_xlim(0, (1.3 if is_narrow(settings) else 1.15) * max(begins) or 1)
     label_x(axes, "s from the start of the launcher to the end of the first step", settings)
     axes.grid(axis="y", visible=False)
-    figure.set_figheight(max(figure.get_figheight(), (0.22 * len(found) + 1.6) * settings.font_size_pt / 9))
+    figure.set_figheight(
+        max(figure.get_figheight(), (0.22 * lines_of(names) * len(found) + 1.6) * settings.font_size_pt / 9)
+    )
     legend(axes)
-    foot(figure, summary, settings, notes=["Parts: median over ranks and launches; they are in no other result."])
+    drawn = STARTUP if any(begins) else ""
+    foot(figure, summary, settings, drawn)
 
 
 def _meaning(summary: pd.DataFrame) -> str:

@@ -32,10 +32,25 @@ class Calibrated:
 def write_calibrations(path: Path, calibrated: Sequence[Calibrated], facts: Mapping[str, Any]) -> None:
     """
     Args:
-        facts: where it comes from: the experiment, the inputs with their digests, the code.
+        facts: where it comes from: the experiment, the inputs with their digests, the code, the ledger's last line.
     """
     data = {"format_version": FORMAT_VERSION, **facts, "calibrated": [asdict(one) for one in calibrated]}
     write_sealed(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+
+
+def last_line_of(path: Path) -> str | None:
+    """The digest of the ledger's last line when a calibration was written; None in one of before lines had digests.
+
+    Raises:
+        UserError: unreadable, or changed since it was written.
+    """
+    remedy = "delete it and run snakemake again"
+    refuse_changed(path, remedy)
+    try:
+        last: str | None = json.loads(path.read_text()).get("ledger")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{path}: no calibration ({type(error).__name__}: {error}); {remedy}") from None
+    return last
 
 
 def read_calibrations(path: Path) -> list[Calibrated]:

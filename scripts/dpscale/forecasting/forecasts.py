@@ -72,10 +72,32 @@ def _problems(place: str, experiment: ExperimentConfig, trials: list[Trial], run
         yield f"{place_of}.calibrate_up_to = {up_to}: needs a trial on one device; add 1x1 to topologies"
     if any(trial.options.get("comm_hook") == "powersgd" for trial in chosen):
         yield f"{place_of}.strategies: how many bytes PowerSGD exchanges can't be said; name strategies without it"
+    yield from _too_few(place_of, experiment, chosen, [run for run in runs if _fits(experiment, run)])
     if wanted.exchanges == "collectives" and not any(_fits(experiment, run) for run in runs):
         yield (
             f"{place_of}.exchanges = 'collectives': no all_reduce is timed on {up_to} devices or fewer; add "
             "collectives: {operations: [all_reduce]}, or set exchanges: buckets"
+        )
+
+
+def _too_few(place: str, experiment: ExperimentConfig, chosen: list[Trial], runs: list[Run]) -> Iterator[str]:
+    """What a calibration would refuse once all is measured, as far as the plan tells."""
+    wanted, up_to = experiment.prediction, experiment.prediction.calibrate_up_to
+    batches = {trial.batch_size_per_device for trial in chosen if trial.devices == 1} | {*wanted.batch_sweep}
+    if len(batches) == 1 and (size := batches.pop()) is not None:
+        yield (
+            f"{place}.batch_sweep = []: one batch size on one device ({size}) can't tell what a step costs from what a sample "
+            f"does; give more, such as [{max(1, size // 2)}, {2 * size}]"
+        )
+    explained = [trial.devices for trial in chosen if trial.explain] if wanted.exchanges != "collectives" else []
+    exchanging = {devices for devices in explained if devices > 1}
+    if wanted.exchanges != "buckets":
+        exchanging |= {run.devices for run in runs}
+    if len(exchanging) < 2:
+        on = f"on {exchanging.pop()} devices only" if exchanging else "nowhere"
+        yield (
+            f"{place}.calibrate_up_to = {up_to}: up to there gradients are exchanged {on}, and nothing would say how exchanges "
+            "grow with N; have trials or collectives of two numbers of devices, such as 1x2 and 1x4, and calibrate up to the larger"
         )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dpscale.methods.study import Section, Study, Table, counted
+from dpscale.methods.study import Section, Study, Table
+from dpscale.record import Record
 from dpscale.tables.cells import name_of
-from dpscale.words import listed
+from dpscale.words import counted, listed
+
+RESUMED = "resumed: "  # how train.py begins to say why the monitor has no sample of a training that went on
 
 
 def excluded(study: Study) -> Section:
@@ -18,14 +21,25 @@ def _excluded(study: Study) -> Iterator[str]:
     yield "Warm-up, start-up, evaluations, checkpoints and compilation are in no time of training; each is timed apart."
     yield "No launch that was measured is left out of any result, outliers included."
     again = [record for record in study.measured if len(record.launch.get("attempts", [])) > 1]
-    if again:
+    if resumed := [record for record in again if _went_on(record)]:
         yield (
-            f"{counted(len(again), 'launch', 'launches')} took more than one attempt after an interruption, and went on from a checkpoint: "
-            f"the epoch that was cut counts as warm-up ({listed(record.trial.id for record in again)})."
+            f"{counted(len(resumed), 'launch', 'launches')} took more than one attempt after an interruption, and went on from a checkpoint: "
+            f"the epoch that was cut counts as warm-up ({listed(record.trial.id for record in resumed)})."
+        )
+    if anew := [record for record in again if not _went_on(record)]:
+        yield (
+            f"{counted(len(anew), 'launch', 'launches')} took more than one attempt after an interruption, and began anew: nothing of an "
+            f"earlier attempt is in any result ({listed(record.trial.id for record in anew)})."
         )
     skipped = sum(record.skipped_steps or 0 for record in study.measured)
     if skipped:
         yield f"Gradient scalers skipped {counted(skipped, 'step')} whose gradients were not finite; their time counts."
+
+
+def _went_on(record: Record) -> bool:
+    """From a checkpoint, as the ranks said themselves. Not each that was interrupted does: trainings by steps have none, nor has
+    PowerSGD, nor has one that was cut before the first."""
+    return any(reason.startswith(RESUMED) for node in record.monitor_absent for reason in node.values())
 
 
 def not_measured(study: Study) -> Section:

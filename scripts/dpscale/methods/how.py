@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpscale.methods.study import Section, Study, counted, different, number
+from dpscale.methods.beside import beside
+from dpscale.methods.overlap import order
+from dpscale.methods.study import Section, Study, different, number
 from dpscale.metrics import FLAG_OTHERS_ABOVE_PERCENT
 from dpscale.statistics import RESAMPLES
 from dpscale.trial import PLACEBO
-from dpscale.words import listed
+from dpscale.words import counted, listed
 
 
 def measuring(study: Study) -> Section:
@@ -18,19 +20,19 @@ def measuring(study: Study) -> Section:
 def _order(study: Study) -> Iterator[str]:
     trial = study.trial
     if trial.epochs is not None:
-        yield (
-            f"Of the {counted(trial.epochs, 'epoch')} of a launch the first {counted(trial.warmup_epochs or 0, 'epoch')} "
-            f"{'is' if trial.warmup_epochs == 1 else 'are'} warm-up and in no result; "
-            f"{counted(trial.epochs - (trial.warmup_epochs or 0), 'epoch')} {'is' if trial.epochs - (trial.warmup_epochs or 0) == 1 else 'are'} timed."
-        )
+        yield f"{_warm_up('epoch', trial.epochs, trial.warmup_epochs or 0)}."
     else:
-        yield (
-            f"Of the {counted(trial.steps or 0, 'step')} of a launch the first {trial.warmup_steps:,} are warm-up and in no "
-            f"result; {(trial.steps or 0) - (trial.warmup_steps or 0):,} are timed, and the time of an epoch is computed from them."
-        )
-    yield (
-        "Repeats are separate launches: all cells once, in an order drawn from the seed, then all again in another; no two ran "
-        "at a time."
+        parts = _warm_up("step", trial.steps or 0, trial.warmup_steps or 0)
+        yield f"{parts}, and the time of an epoch is computed from that."
+    yield order(study)
+
+
+def _warm_up(part: str, planned: int, warmup: int) -> str:
+    first = f"first {part} is" if warmup == 1 else f"first {warmup:,} {part}s are"
+    timed = planned - warmup
+    return (
+        f"Of the {counted(planned, part)} of a launch the {first} warm-up and in no result; "
+        f"{counted(timed, part)} {'is' if timed == 1 else 'are'} timed"
     )
 
 
@@ -83,24 +85,7 @@ def _use(study: Study) -> Iterator[str]:
 
 
 def _more(study: Study) -> Iterator[str]:
-    if any(trial.explain for trial in study.trials):
-        yield (
-            "After each training under DDP the same launch went on with blocks of steps under controls (one rank alone, without "
-            "and within DDP; all ranks, without and with the exchange; a batch that stays on the device), in a random order "
-            "that all ranks share; the time of a step is split into causes from their stamps."
-        )
-    asked = study.settings.collectives
-    if asked.operations:
-        yield (
-            f"Collectives were timed alone ({listed(asked.operations)}; {listed(asked.dtypes)}; {asked.sizes}), in at most "
-            f"{counted(asked.blocks, 'block')} of calls of each size, each as long as its slowest rank; their results were "
-            "compared with what they must be. Bus bandwidth is as nccl-tests defines it."
-        )
-    if (up_to := study.settings.prediction.calibrate_up_to) is not None:
-        yield (
-            f"Epoch times on more devices were predicted from launches on at most {up_to}, and written down before larger ones ran; "
-            f"the exchange was calibrated from {study.settings.prediction.exchanges}."
-        )
+    yield from beside(study)
     checked = [record for record in study.measured if record.weights_max_difference is not None]
     if checked:
         worst = max(float(record.weights_max_difference or 0) for record in checked)
@@ -127,6 +112,8 @@ def _estimates(study: Study) -> Iterator[str]:
         yield "From six launches on, low and high are a nonparametric 95 % interval by order statistics."
     if ranges := [spread for spread in spreads if "interval" not in spread]:
         yield f"With fewer than six launches they are no interval: {listed(ranges)}."
+    if ranges := [spread for spread in of_ratios if "interval" not in spread and spread not in spreads]:
+        yield f"Nor are those of ratios of cells with different numbers of launches, the range of all quotients: {listed(ranges)}."
     if any("interval" in spread for spread in of_ratios):
         yield (
             f"Intervals of speed-ups and other ratios are the percentile bootstrap's of the ratio of medians "
@@ -150,8 +137,10 @@ def _tests(study: Study) -> Iterator[str]:
         return
     yield (
         "A strategy is called faster or slower than another on the same topology only if Mann and Whitney's two-sided rank test "
-        f"at 5 %, adjusted by Holm's method for all {counted(len(tested), 'pair')}, and the 95 % interval of the ratio of throughputs "
+        f"at 5 %, adjusted by Holm's method for {'the one pair' if len(tested) == 1 else f'all {len(tested):,} pairs'}, and the 95 % interval of the ratio of throughputs "
         "both say so; Cliff's delta is given as the size of the effect."
     )
-    verdicts = pairs.verdict.str.partition(":")[0].value_counts()
+    verdicts = tested.verdict.str.partition(":")[0].value_counts()
     yield f"Verdicts: {', '.join(f'{verdict} {count}' for verdict, count in verdicts.items())}."
+    for pair in pairs[pairs.strategy == PLACEBO].itertuples():
+        yield f"The placebo and {pair.other} stand apart from these, without that adjustment: {pair.verdict}."

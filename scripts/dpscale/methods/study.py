@@ -47,6 +47,7 @@ class Study:
     records: Sequence[Record]  # what there is of them
     tables: Mapping[str, pd.DataFrame]  # by name
     manifest: Manifest | None = None  # of the prepared dataset, where it is there
+    for_prediction: Sequence[tuple[Trial, Record | None]] = ()  # more trials, of other batches, which are in no table
 
     @property
     def trial(self) -> Trial:
@@ -58,9 +59,13 @@ class Study:
         return [record for record in self.records if record.status == "ok"]
 
     @cached_property
+    def measured_for_prediction(self) -> list[Record]:
+        return [record for _, record in self.for_prediction if record is not None and record.status == "ok"]
+
+    @cached_property
     def machines(self) -> list[dict[str, Any]]:
         """Of all measured launches, each node's."""
-        return [machine for record in self.measured for machine in (record.nodes or [record.environment])]
+        return [machine for record in self.measured for machine in _machines_of(record)]
 
     def facts(self, name: str) -> list[Any]:
         """The different values of a fact of the machines that tell it."""
@@ -71,6 +76,15 @@ class Study:
         return different(getattr(trial, name) for trial in self.trials)
 
 
+def nodes_of(record: Record) -> list[str]:
+    """Names of the nodes that a launch ran on."""
+    return [machine["node"] for machine in _machines_of(record)]
+
+
+def _machines_of(record: Record) -> list[dict[str, Any]]:
+    return record.nodes or [record.environment]
+
+
 def different(values: Iterable[Any]) -> list[Any]:
     """Each once, without those that are none."""
     found: list[Any] = []
@@ -78,11 +92,6 @@ def different(values: Iterable[Any]) -> list[Any]:
         if value is not None and value not in found:
             found.append(value)
     return found
-
-
-def counted(count: int, what: str, several: str | None = None) -> str:
-    """`1 launch`, `1,797 launches`."""
-    return f"{count:,} {what if count == 1 else several or f'{what}s'}"
 
 
 def number(value: float) -> str:

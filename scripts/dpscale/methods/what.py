@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dpscale.methods.study import Section, Study, Table, counted, different, number, options_text
+from dpscale.methods.study import Section, Study, Table, different, number, options_text
 from dpscale.strategies import STRATEGIES
 from dpscale.trial import LARGEST, PLACEBO, Trial
-from dpscale.words import listed
+from dpscale.words import counted, listed
 from dpscale.workloads.datasets import DATASETS
 from dpscale.workloads.models import MODELS
 from dpscale.workloads.samples import described
@@ -31,15 +31,19 @@ OPTIMIZERS = {"adadelta": "Adadelta", "adam": "Adam", "adamw": "AdamW", "sgd": "
 def design(study: Study) -> Section:
     cells = different(trial.cell for trial in study.trials)
     repeats = sorted({sum(trial.cell == cell for trial in study.trials) for cell in cells})
-    launches = number(repeats[0]) if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]}"
+    times = (
+        "once"
+        if repeats == [1]
+        else f"{' to '.join(number(count) for count in different((repeats[0], repeats[-1])))} times"
+    )
     strategies = different(trial.strategy for trial in study.trials if trial.strategy != PLACEBO)
     sentences = [
         f"The experiment {study.name} compares {counted(len(strategies), 'strategy', 'strategies')} of data-parallel training, "
         f"started by {listed(study.of_trials('launcher'))}, on {listed(different(str(trial.topology) for trial in study.trials))} "
         f"(nodes x devices per node).",
         f"{counted(len(cells), 'cell')} of strategy, launcher and topology {'is' if len(cells) == 1 else 'are'} launched "
-        f"{launches} times each: {counted(len(study.trials), 'launch', 'launches')}, of which {len(study.measured):,} were "
-        f"measured.",
+        f"{times}{'' if len(cells) == 1 else ' each'}: {_launches(len(study.trials), len(study.measured))}.",
+        *_for_prediction(study),
     ]
     sentences += [
         f"The placebo measures {trial.base} on {trial.topology} once more, under another name."
@@ -49,6 +53,23 @@ def design(study: Study) -> Section:
     header = ("strategy", "what it does", "options", "precision", "launchers", "topologies")
     rows = [_row_of(study, strategy) for strategy in strategies]
     return Section("Design", [sentences], [Table(header, rows)])
+
+
+def _launches(planned: int, measured: int) -> str:
+    return (
+        f"{counted(planned, 'launch', 'launches')}, of which {measured:,} {'was' if measured == 1 else 'were'} measured"
+    )
+
+
+def _for_prediction(study: Study) -> Iterator[str]:
+    if not study.for_prediction:
+        return
+    batches = different(
+        f"{trial.strategy} with {counted(trial.batch_size_per_device or 0, 'sample')}"
+        for trial, _ in study.for_prediction
+    )
+    launches = _launches(len(study.for_prediction), len(study.measured_for_prediction))
+    yield f"For the prediction alone, one device is given other batches per step, which are in no table: {listed(batches)}; {launches}."
 
 
 def _row_of(study: Study, strategy: str) -> tuple[str, ...]:

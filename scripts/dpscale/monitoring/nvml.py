@@ -21,8 +21,11 @@ THROTTLE_REASONS = {
 class Gpus:
     """The GPUs with these UUIDs, each read as far as it can tell: boards differ, and MIG hides much.
 
+    Attributes:
+        absent: UUID -> why NVML has no such GPU; the others are read.
+
     Raises:
-        RuntimeError: NVML is not there, or knows no GPU of that UUID.
+        RuntimeError: NVML is not there.
     """
 
     def __init__(self, uuids: Collection[str]) -> None:
@@ -31,9 +34,25 @@ class Gpus:
         self._nvml = pynvml
         try:
             pynvml.nvmlInit()
-            self._handles = {uuid: pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids}
         except pynvml.NVMLError as error:
             raise RuntimeError(f"NVML: {error}") from None
+        self._handles: dict[str, Any] = {}
+        self.absent: dict[str, str] = {}
+        for uuid in uuids:
+            try:
+                self._handles[uuid] = self._handle(uuid)
+            except pynvml.NVMLError as error:
+                self.absent[uuid] = f"NVML: {error}"
+
+    def _handle(self, uuid: str) -> Any:
+        """Of a GPU, or else of the part of one (MIG) with this UUID: CUDA does not tell which it is, NVML spells them apart."""
+        try:
+            return self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+        except self._nvml.NVMLError as error:
+            try:
+                return self._nvml.nvmlDeviceGetHandleByUUID(uuid.replace("GPU-", "MIG-", 1))
+            except self._nvml.NVMLError:
+                raise error from None
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
         """NVML's answer; None where this board has none."""

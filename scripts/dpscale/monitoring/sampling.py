@@ -37,7 +37,7 @@ class Watched:
     """What the monitor of one node has seen."""
 
     readings: list[Reading] = field(default_factory=list)  # columns of monitor.parquet, but for the node
-    absent: dict[str, str] = field(default_factory=dict)  # kind of reading -> why there is none
+    absent: dict[str, str] = field(default_factory=dict)  # kind of reading, or UUID of one GPU -> why there is none
 
 
 # In the rank
@@ -126,7 +126,7 @@ def sample_until_told(sources: Mapping[str, Source], absent: Mapping[str, str], 
 def sources_of(
     pids: Mapping[int, int], uuids: list[str], cpus: list[int], workers: bool
 ) -> tuple[dict[str, Source], dict[str, str]]:
-    """(kind -> what reads it, kind -> why it can't be read), on this node."""
+    """(kind -> what reads it, kind or a GPU's UUID -> why it can't be read), on this node."""
     processes = {rank: psutil.Process(pid) for rank, pid in pids.items()}  # kept: /proc is opened, not searched
     monitor = psutil.Process()
     sources: dict[str, Source] = {
@@ -148,7 +148,9 @@ def sources_of(
         from dpscale.monitoring.nvml import Gpus
 
         try:
-            sources["gpu"] = Gpus(uuids).readings
+            gpus = Gpus(uuids)
+            sources["gpu"] = gpus.readings
+            absent |= gpus.absent
         except RuntimeError as error:
             absent["gpu"] = str(error)
     else:

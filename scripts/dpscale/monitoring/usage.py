@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,7 +53,12 @@ def lowest_before(times_s: np.ndarray, values: np.ndarray, begin_s: float) -> fl
     return float(before.min()) if len(before) else None
 
 
+def throttling_shares(reasons: Sequence[str]) -> dict[str, float]:
+    """Why clocks were held back -> in which share of the samples; empty if they were not."""
+    counts = Counter(reason for text in reasons for reason in filter(None, text.split("+")))
+    return {reason: count / len(reasons) for reason, count in counts.items()}
+
+
 def throttling(reasons: Sequence[str]) -> str:
-    """Why clocks were held back, each reason with its share of the samples; empty if they were not."""
-    each = [reason for text in reasons for reason in filter(None, text.split("+"))]
-    return ", ".join(f"{reason} {100 * each.count(reason) / len(reasons):.0f} %" for reason in dict.fromkeys(each))
+    """The same in words."""
+    return ", ".join(f"{reason} {100 * share:.3g} %" for reason, share in throttling_shares(reasons).items())

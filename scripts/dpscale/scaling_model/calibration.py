@@ -79,6 +79,12 @@ class Calibration:
                 f"prediction: {name} has several nodes, and all exchanges were measured on one; time all_reduce on two nodes, "
                 "too (collectives.topologies: 2x1), or describe the network in a topology file (scripts/what_if.py)"
             )
+        # between nodes the slowest link decides: what crosses them says nothing of a bandwidth within one
+        if nodes == 1 and devices_per_node > 1 and not any(one.nodes == 1 < one.devices_per_node for one in exchanges):
+            raise UserError(
+                f"prediction: {name} is one node of several devices, and all exchanges were measured between nodes; time "
+                "all_reduce on 1x2, too (collectives.topologies)"
+            )
         if devices_per_node > 1 and not any(one.devices_per_node > 1 for one in exchanges):
             raise UserError(
                 f"prediction: {name} has several devices per node, and no exchange within a node was measured; time "
@@ -123,6 +129,14 @@ def _refuse_too_few(measured: Measurements) -> None:
     if not measured.bucket_bytes or not measured.ready_share:
         raise UserError(
             "prediction: nothing says when DDP's buckets are ready; set explain: true for the strategy on few devices"
+        )
+    if any(len(moments) != len(measured.bucket_bytes) for moments in measured.ready_share):
+        raise UserError(
+            f"prediction: not every round of ready_share has a moment for each of {len(measured.bucket_bytes)} buckets; measure again"
+        )
+    if not measured.deviation_share:
+        raise UserError(
+            "prediction: nothing says how ranks' steps differ; set explain: true for the strategy on few devices"
         )
     if not measured.epoch_fixed_s:
         raise UserError("prediction: no whole epoch was measured; train by epochs, or raise epochs")

@@ -51,6 +51,8 @@ class Family:
     precision: str
     strategy: str
     batch_per_gpu: str
+    gpu: str  # this and the next: empty where the table does not tell
+    interconnect: str
     software: str
     metric: str
     unit: str
@@ -60,6 +62,11 @@ class Family:
         facts = (self.system, self.model, self.precision, self.strategy, self.software)
         batch = f"batch {self.batch_per_gpu}" if self.batch_per_gpu else ""
         return ", ".join(fact for fact in (*facts, batch) if fact)
+
+
+def spelt_alike(name: str) -> str:
+    """The same for names that differ in case or blanks alone."""
+    return " ".join(name.split()).casefold()
 
 
 def calibration(points: Iterable[Point], up_to: int) -> list[Point]:

@@ -62,6 +62,17 @@ class Setting:
         each = self.samples / (self.batch_per_device(devices) * devices)
         return np.floor(each + 1e-9) if self.drop_last else np.ceil(each - 1e-9)
 
+    def fits(self, devices: Array) -> Array:
+        """[topology] whether each device has a whole number of samples for each pass, and an epoch a step."""
+        passes = self.accumulation_steps * (devices if self.scaling == "strong" else np.ones_like(devices))
+        return (self.batch % passes == 0) & (self.steps(devices) >= 1)
+
+    def delivered(self, devices: Array) -> Array:
+        """Samples that an epoch trains with."""
+        if not self.drop_last:
+            return np.full(len(devices), float(self.samples))
+        return self.steps(devices) * self.batch_per_device(devices) * devices
+
 
 PARTS = {
     "compute_s": "a step of one device alone, at this batch per device",
@@ -88,16 +99,6 @@ class Prediction:
     step_time_s: Array  # the sum of the parts
     epoch_fixed_s: Array
     epoch_time_s: Array
-
-    def limits(self) -> list[str]:
-        """[topology]: the part of the first draw that takes most beyond compute; "compute" where that is more than all."""
-        others = [name for name in PARTS if name != "compute_s"]
-        sizes = np.array([getattr(self, name)[0] for name in others])
-        fixed = self.epoch_fixed_s[0] / self.steps
-        names = np.array([*(name.removesuffix("_s") for name in others), "fixed costs per epoch"])
-        largest = names[np.vstack([sizes, np.broadcast_to(fixed, sizes.shape[1:])]).argmax(axis=0)]
-        rest = self.epoch_time_s[0] / self.steps - self.compute_s[0]
-        return ["compute" if more else str(name) for more, name in zip(rest <= self.compute_s[0], largest, strict=True)]
 
 
 def predict(profile: Profile, network: Network, setting: Setting, nodes: Array, devices_per_node: Array) -> Prediction:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpscale.errors import UserError
 from dpscale.scaling_model.laws import LAWS
-from dpscale.scaling_model.observed import Family, Layout, Point, calibration
+from dpscale.scaling_model.observed import Family, Layout, Point, calibration, spelt_alike
 from dpscale.scaling_model.reduced import SPREADS, Form, Prediction, Prior, fit_prior, predict
 
 Group = Literal["system", "source"]
@@ -35,14 +35,27 @@ class Outcome:
     measured: float | None
 
     @property
+    def is_calibrating(self) -> bool:
+        """Whether it was made from what was measured there: then it predicts nothing."""
+        return any(
+            (point.nodes, point.devices) == (self.target.nodes, self.target.devices) for point in self.calibration
+        )
+
+    @property
+    def to_compare(self) -> float | None:
+        """What it can be held against: a measured time that it was not made from."""
+        return None if self.is_calibrating else self.measured
+
+    @property
     def hit(self) -> bool | None:
-        """Whether the measured time lies in the interval."""
-        return None if self.measured is None else self.prediction.low <= self.measured <= self.prediction.high
+        """Whether that time lies in the interval."""
+        found = self.to_compare
+        return None if found is None else self.prediction.low <= found <= self.prediction.high
 
     def error(self, law: str | None = None) -> float | None:
         """Of the time per step, as a part of the measured one: of the prediction, or of a law through the same points."""
-        time = self.prediction.step_time if law is None else self.said_by(law)
-        return None if self.measured is None or time is None else time / self.measured - 1
+        time, found = self.prediction.step_time if law is None else self.said_by(law), self.to_compare
+        return None if found is None or time is None else time / found - 1
 
     def said_by(self, law: str) -> float | None:
         """A law's time per step; None where the points are too few for it, or where it falls below zero."""
@@ -67,13 +80,14 @@ class Accuracy:
 
 
 def leave_out(known: Sequence[Family], group: Group, form: Form) -> Callable[[Family], Prior]:
-    """The prior for a family, from those of other systems (or sources) alone. Raises UserError where they are too few."""
+    """The prior for a family, from those of other systems (or sources) alone: of other names, whatever their case and blanks.
+    Raises UserError where they are too few."""
     fitted: dict[str, Prior] = {}
 
     def prior(family: Family) -> Prior:
-        own = getattr(family, group)
+        own = spelt_alike(getattr(family, group))
         if own not in fitted:
-            fitted[own] = fit_prior([other for other in known if getattr(other, group) != own], form)
+            fitted[own] = fit_prior([other for other in known if spelt_alike(getattr(other, group)) != own], form)
         return fitted[own]
 
     return prior
@@ -116,7 +130,7 @@ def validate(families: Sequence[Family], group: Group, up_to: int, form: Form) -
 
 def accuracy(outcomes: Iterable[Outcome]) -> list[Accuracy]:
     """Of every law that says something of a measured point."""
-    outcomes = [outcome for outcome in outcomes if outcome.measured is not None]
+    outcomes = list(outcomes)
     found = []
     for law in LAWS:
         pairs = [(law_error, outcome.error()) for outcome in outcomes if (law_error := outcome.error(law)) is not None]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dpscale.scaling_model.calibration import Calibration
-from dpscale.scaling_model.links import Array, Network
-from dpscale.scaling_model.prediction import Prediction, Profile, Setting, predict
+from dpscale.scaling_model.links import Network
+from dpscale.scaling_model.losses import largest_losses, scaling_efficiency
+from dpscale.scaling_model.prediction import Setting, predict
 
 LEAST_EFFICIENCY = 0.5  # at the knee: beyond it more than half of what is added is lost
 INTERVAL_PERCENT = 80
@@ -29,23 +30,30 @@ class Answer:
     epoch_time_s_high: float
     scaling_efficiency: float  # X(N) / (N X(1)), by samples per second
     device_hours: float  # of an epoch
-    limited_by: str
+    limited_by: str  # the largest loss of efficiency against one device
+    limited_by_share: float | None  # of the efficiency that it takes; None where nothing is lost to speak of
 
 
 def answers(
     calibration: Calibration, network: Network, setting: Setting, topologies: Sequence[tuple[int, int]]
 ) -> list[Answer]:
-    """One for each topology (nodes, devices per node) on which every device has a sample for each step."""
+    """One for each topology (nodes, devices per node) that fits the setting.
+
+    Raises:
+        UserError: a part of the workload was not measured that such topologies have; says which.
+    """
     nodes, devices_per_node = np.array(topologies).T
     devices = nodes * devices_per_node
-    fits = setting.batch_per_device(devices) >= setting.accumulation_steps
-    fits &= setting.steps(devices) >= 1
+    fits = setting.fits(devices)
     nodes, devices_per_node, devices = nodes[fits], devices_per_node[fits], devices[fits]
     if not len(devices):
         return []
+    for place in zip(nodes, devices_per_node, strict=True):
+        calibration.refuse_unknown_workload(*map(int, place))
     found = predict(calibration.profile, network, setting, nodes, devices_per_node)
     low, high = calibration.interval(found, INTERVAL_PERCENT)
-    efficiency = scaling_efficiency(calibration.profile, network, setting, devices, found)
+    efficiency = scaling_efficiency(calibration.profile, network, setting, found)
+    losses = largest_losses(calibration.profile, network, setting, found)
     epoch_s = found.epoch_time_s[0]
     return [
         Answer(
@@ -58,26 +66,11 @@ def answers(
             epoch_time_s_high=float(high[place]),
             scaling_efficiency=float(efficiency[place]),
             device_hours=float(devices[place] * epoch_s[place] / SECONDS_PER_HOUR),
-            limited_by=limit,
+            limited_by=loss.name,
+            limited_by_share=loss.share,
         )
-        for place, limit in enumerate(found.limits())
+        for place, loss in enumerate(losses)
     ]
-
-
-def scaling_efficiency(
-    profile: Profile, network: Network, setting: Setting, devices: Array, found: Prediction
-) -> Array:
-    """[topology]: X(N) / (N X(1)) of the estimate. X counts the samples that are delivered."""
-    one = np.ones(1, int)
-    alone = predict(profile, network, setting, one, one)
-
-    def samples(devices: Array) -> Array:
-        if not setting.drop_last:
-            return np.full(len(devices), float(setting.samples))
-        return setting.steps(devices) * setting.batch_per_device(devices) * devices
-
-    throughput_of_one = samples(one)[0] / alone.epoch_time_s[0, 0]
-    return samples(devices) / found.epoch_time_s[0] / (devices * throughput_of_one)
 
 
 def knee(found: Sequence[Answer], least_efficiency: float = LEAST_EFFICIENCY) -> Answer | None:
@@ -95,19 +88,13 @@ def fastest(found: Sequence[Answer]) -> Answer:
 
 
 def placements(most_devices: int, devices_per_node: int) -> list[tuple[int, int]]:
-    """(nodes, devices per node) of every power of two of devices and of one and a half times as many, and of all, where
-    they fill whole nodes."""
-    return [
-        (1, devices) if devices <= devices_per_node else (devices // devices_per_node, devices_per_node)
-        for devices in sorted({*_sizes(most_devices), most_devices})
-        if devices <= devices_per_node or devices % devices_per_node == 0
-    ]
+    """(nodes, devices per node), fewest devices first: of one node in part, then of whole nodes, which are all that fit."""
+    whole_nodes = most_devices // devices_per_node
+    on_one = [(1, devices) for devices in _counts(min(most_devices, devices_per_node))]
+    return on_one + [(nodes, devices_per_node) for nodes in _counts(whole_nodes) if nodes > 1]
 
 
-def _sizes(most: int) -> Iterator[int]:
-    power = 1
-    while power <= most:
-        yield power
-        if power > 1 and power + power // 2 <= most:
-            yield power + power // 2
-        power *= 2
+def _counts(most: int) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 12 ...: every power of two and one and a half times as many; and the most."""
+    powers = [2**exponent for exponent in range(most.bit_length())]
+    return sorted({count for power in powers for count in (power, 3 * power // 2) if count <= most} | {most} - {0})

@@ -246,6 +246,7 @@ class Strategy:
     precisions: tuple[str, ...] = PRECISIONS
     casts_itself: bool = False  # precision is the library's doing: no autocast and no gradient scaler of ours
     compiles: bool = True  # torch.compile applies
+    imported_first: tuple[str, ...] = ()  # modules that keep a process group for ever if first imported within one
     explains: bool = False  # its replica can `observe` its exchange and switch it off (strategies/ddp.py)
 
     refuses: Callable[[Any, Asked], str | None] = nothing_refused  # (options, asked) at plan time: why not, or None

@@ -92,6 +92,7 @@ ROW = Strategy(
     summary="local SGD: ranks train alone and average their weights every `period` steps, and before evaluating",
     options=Options,
     min_devices=2,
+    imported_first=("torch.distributed.optim",),
     precisions=("fp32", "tf32", "bf16"),  # a rank that skips an fp16 step would miss an average
     refuses=_refuses,
     replica=LocalSGDReplica,

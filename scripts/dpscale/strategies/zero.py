@@ -54,6 +54,7 @@ ROW = Strategy(
     summary="ZeRO stage 1 by torch: DDP, with the optimiser's state split over the ranks",
     options=Options,
     min_devices=2,
+    imported_first=("torch.distributed.optim",),
     refuses=_refuses,
     replica=ZeroReplica,
 )

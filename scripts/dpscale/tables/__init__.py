@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dpscale.environment import CLASS_FACTS
-from dpscale.errors import UserError
+from dpscale.errors import Damaged, UserError
 from dpscale.files import refuse_changed
 from dpscale.record import Record
 from dpscale.references import Published
@@ -36,7 +36,10 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     path = folder / f"{name}.csv"
     refuse_changed(path, "delete it and run snakemake again")
     kinds: dict[Any, type] = {column: str for column in (TABLES | OF_TWO_SETS)[name] if column in TEXTS}
-    return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""])
+    try:
+        return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""])
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise Damaged(f"{path}: not a whole table ({error}); delete it and run snakemake again") from None
 
 
 def make_tables(
@@ -61,7 +64,7 @@ def make_tables(
     refuse_foreign_records(measured)
     if not mixed_nodes:
         refuse_mixed_machines([record for _, record, _ in measured if record is not None and record.status == "ok"])
-    timings = timings_of(measured)
+    timings = timings_of(measured, samples)
     refuse_contradictions("timings", timings)
     comparisons = compare(timings)
     summary = summarize(timings, comparisons)

@@ -9,7 +9,8 @@ from typing import Any
 from dpscale import metrics, statistics
 from dpscale.explaining import causes
 from dpscale.record import Record
-from dpscale.tables.schema import CELL, Measured, identity
+from dpscale.tables.schema import Measured, identity
+from dpscale.tables.schema.cells import CELL
 
 Rows = Sequence[Mapping[str, float]]  # of each round, or of each epoch
 NOT_ASKED = "explain is false"

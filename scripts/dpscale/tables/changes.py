@@ -7,6 +7,7 @@ everything in which they differ is named instead.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 KEY = ("experiment", *CELL_KEY)
 Key = tuple[Any, ...]
-OTHER_SETTINGS = "other settings"  # verdict
+OTHER_SETTINGS, SAME_LAUNCHES = "other settings", "the same launches"  # verdicts
 SEVERAL = " / "  # between the values of a fact that is not the same in all launches of a result set
 
 
@@ -30,9 +31,16 @@ SEVERAL = " / "  # between the values of a fact that is not the same in all laun
 class Occasion:
     """What was measured at one time, of all its experiments."""
 
-    timings: pd.DataFrame
+    name: str  # of the snapshot, or the folder of results
+    timings: pd.DataFrame  # with record_sha256, which says which launch of all times a row is
     settings: Mapping[Key, Mapping[str, Any]]  # of each measured cell: all that decides its trials but the repeat
     environments: Sequence[Mapping[str, Any]]  # of every machine of every launch that was measured
+
+    @property
+    def description(self) -> str:
+        """Which set it is, and when it was measured."""
+        good = measured(self.timings)
+        return f"{self.name}, {len(good)} launches from {good.started_at.min()} to {good.ended_at.max()}"
 
 
 @dataclass(frozen=True)
@@ -44,33 +52,59 @@ class Cell:
     reason: str
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> Cell:
-        good = measured(rows)
+    def of(cls, rows: pd.DataFrame, left_out: pd.Series | None = None) -> Cell:
+        good = measured(rows if left_out is None else rows[~left_out])
         first = (rows if good.empty else good).iloc[0]
         return cls(None if good.empty else Speed.of(good), first.status, first.reason)
 
 
 def changes(before: Occasion, after: Occasion) -> pd.DataFrame:
-    """A row per cell of either. p-values are adjusted by Holm's method over all cells that are compared."""
-    cells_before, cells_after = (_cells(occasion.timings) for occasion in (before, after))
+    """A row per cell of either. p-values are adjusted by Holm's method over all cells that have enough launches. A
+    launch of both
+    sets is one of before alone: a launch says nothing of a change against itself."""
+    is_old = after.timings.record_sha256.isin(before.timings.record_sha256.dropna())
+    shared = _counts(after.timings[is_old])
+    cells_before, cells_after = _cells(before.timings), _cells(after.timings, is_old)
     rows: dict[Key, dict[str, Any]] = {}
     compared: dict[Key, Versus] = {}
     for key in dict.fromkeys([*cells_before, *cells_after]):
         one, two = cells_before.get(key), cells_after.get(key)
         rows[key] = dict(zip(KEY, key, strict=True)) | _times("before", one) | _times("after", two)
         rows[key]["devices"] = rows[key]["nodes"] * rows[key]["devices_per_node"]
-        if one is None or one.speed is None or two is None or two.speed is None:
+        rows[key]["repeats_shared"] = shared[key]
+        if one is not None and two is not None and two.speed is None and shared[key]:
+            rows[key]["verdict"] = SAME_LAUNCHES
+        elif one is None or one.speed is None or two is None or two.speed is None:
             rows[key]["verdict"] = _absent(one, two)
         elif different := ", ".join(_differences(before.settings[key], after.settings[key])):
             rows[key] |= {"verdict": OTHER_SETTINGS, "differs_in": different}
         else:
             compared[key] = Versus.of(two.speed, one.speed)
-    needed = statistics.repeats_needed(max(1, len(compared)))
-    adjusted = statistics.holm([versus.test.p_value for versus in compared.values()])
-    for (key, versus), p_value in zip(compared.items(), adjusted, strict=True):
-        rows[key] |= versus.columns | {"p_value_holm": p_value, "repeats_needed": needed}
-        rows[key]["verdict"] = versus.verdict(p_value, needed)
-    return frame("changes", list(rows.values()))
+    least = _least_tested([versus.fewest_repeats for versus in compared.values()])
+    tested = {key: versus for key, versus in compared.items() if versus.fewest_repeats >= least}
+    adjusted = dict(zip(tested, statistics.holm([versus.test.p_value for versus in tested.values()]), strict=True))
+    needed = {key: statistics.repeats_needed(len(tested if key in tested else compared)) for key in compared}
+    for key, versus in compared.items():
+        rows[key] |= versus.columns | {"p_value_holm": adjusted.get(key), "repeats_needed": needed[key]}
+        rows[key]["verdict"] = versus.verdict(adjusted.get(key, 1.0), needed[key])
+    return frame("changes", [row | _sets(before, after) for row in rows.values()])
+
+
+def _least_tested(repeats: Sequence[int]) -> int:
+    """Launches of each from which on cells are tested, and are Holm's family: the fewest with which a difference could be
+    shown among all that have as many. Cells with fewer can show nothing, and would only take from the others.
+
+    It is known before any time is: a family that depends on outcomes would not keep the rate of false verdicts (Tarone,
+    Biometrics 46, 1990).
+    """
+    least = statistics.repeats_needed(1)
+    while (tested := sum(count >= least for count in repeats)) and statistics.repeats_needed(tested) > least:
+        least += 1
+    return least
+
+
+def _sets(before: Occasion, after: Occasion) -> dict[str, str]:
+    return {"set_before": before.description, "set_after": after.description}
 
 
 def is_slower(changes: pd.DataFrame) -> pd.Series:
@@ -83,9 +117,16 @@ def is_untested(changes: pd.DataFrame) -> pd.Series:
     return (changes.repeats_before > 0) & ~tested
 
 
-def _cells(timings: pd.DataFrame) -> dict[Key, Cell]:
+def _cells(timings: pd.DataFrame, left_out: pd.Series | None = None) -> dict[Key, Cell]:
     """In the order of the plan."""
-    return {key: Cell.of(rows) for key, rows in timings.groupby(list(KEY), sort=False)}
+    return {
+        key: Cell.of(rows, None if left_out is None else left_out[rows.index])
+        for key, rows in timings.groupby(list(KEY), sort=False)
+    }
+
+
+def _counts(launches: pd.DataFrame) -> Counter[Key]:
+    return Counter(launches[list(KEY)].itertuples(index=False, name=None))
 
 
 def _times(when: str, cell: Cell | None) -> dict[str, Any]:
@@ -116,7 +157,13 @@ def environment_changes(before: Occasion, after: Occasion) -> pd.DataFrame:
     facts = [_facts(occasion.environments) for occasion in (before, after)]
     names = list(dict.fromkeys([*CLASS_FACTS, *facts[0], *facts[1]]))
     rows = [
-        {"fact": name, "before": values[0], "after": values[1], "of_the_class": name in CLASS_FACTS}
+        {
+            "fact": name,
+            "before": values[0],
+            "after": values[1],
+            "of_the_class": name in CLASS_FACTS,
+            **_sets(before, after),
+        }
         for name in names
         if len(set(values := [of_one.get(name) for of_one in facts])) > 1
     ]

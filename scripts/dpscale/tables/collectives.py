@@ -10,7 +10,8 @@ from dpscale.collectives.operations import algbw_GB_per_s, busbw_GB_per_s
 from dpscale.collectives.run import Point, Result, Run
 from dpscale.errors import UserError
 from dpscale.tables import refuse_mixed
-from dpscale.tables.schema import RUN, frame
+from dpscale.tables.schema import frame
+from dpscale.tables.schema.cells import RUN
 
 if TYPE_CHECKING:
     import pandas as pd

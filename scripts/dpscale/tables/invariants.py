@@ -15,7 +15,7 @@ import numpy as np
 
 from dpscale.errors import UserError
 from dpscale.tables.cells import CELL_KEY, name_of
-from dpscale.tables.schema import AMOUNTS, ESTIMATED, RATES
+from dpscale.tables.schema.cells import AMOUNTS, ESTIMATED, RATES
 
 if TYPE_CHECKING:
     import pandas as pd

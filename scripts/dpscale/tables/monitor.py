@@ -10,7 +10,8 @@ from dpscale import metrics
 from dpscale.monitoring import usage
 from dpscale.phases import STARTUP_PARTS
 from dpscale.record import RankFacts, Record, Window
-from dpscale.tables.schema import CELL, Measured, identity
+from dpscale.tables.schema import Measured, identity
+from dpscale.tables.schema.cells import CELL
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,9 +34,9 @@ def monitor(measured: Sequence[Measured], samples: Samples) -> list[dict[str, An
 
 def _of_trial(record: Record, samples: pd.DataFrame | None) -> Iterator[dict[str, Any]]:
     for facts in record.ranks:
-        yield _of_rank(record, facts, _one(samples, facts, "rank", str(facts.rank), record))
+        yield _of_rank(record, facts, samples_of(samples, facts, "rank", str(facts.rank), record))
         for uuid in facts.device_uuids:
-            yield _of_gpu(record, facts, uuid, _one(samples, facts, "gpu", uuid, record))
+            yield _of_gpu(record, facts, uuid, samples_of(samples, facts, "gpu", uuid, record))
     for node in range(record.trial.nodes):
         windows = metrics.windows_of_node(record, node)
         yield {"node": node, "kind": "machine", "name": "all processes", **_others(record, node)}
@@ -51,7 +52,9 @@ def _of_trial(record: Record, samples: pd.DataFrame | None) -> Iterator[dict[str
             yield {"node": node, "kind": "monitor", "name": name, "cpu_percent": percent}
 
 
-def _one(samples: pd.DataFrame | None, facts: RankFacts, kind: str, name: str, record: Record) -> pd.DataFrame | None:
+def samples_of(
+    samples: pd.DataFrame | None, facts: RankFacts, kind: str, name: str, record: Record
+) -> pd.DataFrame | None:
     """Samples of one rank or GPU; None without any."""
     node = facts.rank // record.trial.ranks_per_node
     return next((found for known, found in _of_node(samples, node, kind) if known == name), None)
@@ -65,11 +68,12 @@ def _of_node(samples: pd.DataFrame | None, node: int, kind: str) -> list[tuple[s
     return [(str(name), found) for name, found in mine.groupby("name", sort=False)]
 
 
-def _why(record: Record, node: int, kind: str) -> str:
+def _why(record: Record, node: int, *kinds: str) -> str:
+    """Why there is no sample of the first of these kinds of which a reason is known."""
     if record.trial.monitor_interval_s is None:
         return "no monitor: monitor_interval_s is null"
     absent = record.monitor_absent[node] if node < len(record.monitor_absent) else {}
-    return absent.get(kind, "no sample was taken")
+    return next((absent[kind] for kind in kinds if kind in absent), "no sample was taken")
 
 
 def _of_rank(record: Record, facts: RankFacts, found: pd.DataFrame | None) -> dict[str, Any]:
@@ -97,7 +101,7 @@ def _of_gpu(record: Record, facts: RankFacts, uuid: str, found: pd.DataFrame | N
     node = facts.rank // record.trial.ranks_per_node
     row = {"node": node, "kind": "gpu", "name": uuid, "rank": facts.rank}
     if found is None:
-        return {**row, "reason": _why(record, node, "gpu")}
+        return {**row, "reason": _why(record, node, uuid, "gpu")}
     windows = metrics.timed_windows(record, facts.rank)
     inside = found[usage.inside(found.time_s.to_numpy(), windows)]
     processes = inside.processes.max()

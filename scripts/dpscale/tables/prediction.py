@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
-from dpscale.forecasting.ledger import Entry
+from dpscale.forecasting.ledger import Entry, Launch, Ledger
 from dpscale.scaling_model.calibration import INTERVALS_PERCENT
-from dpscale.tables.cells import floats, measured
+from dpscale.tables.cells import measured
 from dpscale.tables.schema import frame
 
 if TYPE_CHECKING:
@@ -16,36 +16,45 @@ if TYPE_CHECKING:
 
 PARTS_MODEL = "measured parts"
 NARROW, WIDE = map(str, INTERVALS_PERCENT)
+NOT_COMPARABLE = "not comparable: it was written before the ledger kept of which configuration a prediction is"
 
 
-def make_table(experiment: str, ledger: Sequence[Entry], timings: pd.DataFrame) -> pd.DataFrame:
+def make_table(experiment: str, ledger: Ledger) -> pd.DataFrame:
     """The table `prediction` of one experiment: each prediction that was ever made beside what was measured of it."""
-    latest = {(entry.strategy, entry.launcher, entry.nodes, entry.devices_per_node): entry for entry in ledger}
+    latest = {entry.cell: entry for entry in ledger.predictions}
     rows = []
-    for entry in ledger:
-        place = (entry.strategy, entry.launcher, entry.nodes, entry.devices_per_node)
-        launches = measured(_launches(timings, entry))
-        shared = {"experiment": experiment, "current": entry is latest[place]}
-        rows += [{**shared, **row} for row in _rows(entry, floats(launches, "epoch_time_s"))]
+    for entry in ledger.predictions:
+        shared = {"experiment": experiment, "current": entry is latest[entry.cell]}
+        rows += [{**shared, **row} for row in _rows(entry, ledger.held_against(entry))]
     return frame("prediction", rows)
 
 
-def _launches(timings: pd.DataFrame, entry: Entry) -> pd.DataFrame:
-    same = timings.strategy.isin(entry.same)
-    for name in ("launcher", "nodes", "devices_per_node"):
-        same &= timings[name] == getattr(entry, name)
-    return timings[same]
+def launches_of(timings: pd.DataFrame) -> Iterator[Launch]:
+    """What was measured, for the ledger."""
+    row: Any
+    for row in measured(timings).itertuples():
+        yield Launch(
+            started_at=row.started_at,
+            configuration=row.configuration,
+            strategy=row.strategy,
+            launcher=row.launcher,
+            nodes=int(row.nodes),
+            devices_per_node=int(row.devices_per_node),
+            repeat=int(row.repeat),
+            epoch_time_s=float(row.epoch_time_s),
+        )
 
 
-def _rows(entry: Entry, epochs_s: list[float]) -> Iterator[dict[str, Any]]:
+def _rows(entry: Entry, launches: Sequence[Launch]) -> Iterator[dict[str, Any]]:
+    epochs_s = [launch.epoch_time_s for launch in launches]
     shared: dict[str, Any] = {
         **{
             name: getattr(entry, name)
             for name in ("strategy", "base", "launcher", "nodes", "devices_per_node", "devices", "predicted_at", "code")
         },
         "calibrated_up_to": entry.calibrated_up_to,
-        "calibrating": entry.devices <= entry.calibrated_up_to,
-        "in_advance": not entry.measured_before,
+        "calibrating": entry.calibrating,
+        "in_advance": None if entry.configuration is None else _in_advance(entry, launches),
         "launches": len(epochs_s),
     }
     if epochs_s:
@@ -69,9 +78,10 @@ def _rows(entry: Entry, epochs_s: list[float]) -> Iterator[dict[str, Any]]:
         **entry.parts,
         "epoch_fixed_s": entry.epoch_fixed_s,
         "limited_by": entry.limited_by,
-        "verdict": "not measured yet",
+        "limited_by_share": entry.limited_by_share,
+        "verdict": "not measured yet" if entry.configuration else NOT_COMPARABLE,
     }
-    if entry.devices <= entry.calibrated_up_to:
+    if entry.calibrating:
         row["verdict"] = "calibrated from"
     elif epochs_s:
         middle = shared["measured_epoch_time_s"]
@@ -82,6 +92,10 @@ def _rows(entry: Entry, epochs_s: list[float]) -> Iterator[dict[str, Any]]:
     yield row | _error(entry.epoch_time_s, epochs_s)
     for law, epoch_time_s in entry.baselines.items():
         yield shared | {"model": law, "predicted_epoch_time_s": epoch_time_s, **_error(epoch_time_s, epochs_s)}
+
+
+def _in_advance(entry: Entry, launches: Sequence[Launch]) -> bool:
+    return not entry.calibrating and all(launch.began_after(entry) for launch in launches)
 
 
 def _error(predicted_s: float, epochs_s: list[float]) -> dict[str, float]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HERE, ELSEWHERE = "ours", "published"  # whose
+UTILIZATION = "utilization_percent"  # published ones are NVML's; that of a CPU is another quantity under the same name
 GB = 1e9
 MIB = 1024 * 1024
 
@@ -40,6 +41,8 @@ class Ours:
     def values(self, quantity: Quantity) -> list[float]:
         """Of its launches, in the unit of the published metric."""
         good = measured(self.rows)
+        if quantity.name == UTILIZATION and self.first.device != "cuda":
+            return []
         match quantity.name:
             case "mean_memory_GB":
                 of_launches = self.monitor.groupby("repeat")[["memory_MiB"]].mean()
@@ -182,7 +185,8 @@ def _ours(
             row |= {"value": found.value, "value_low": found.low, "value_high": found.high, "spread": found.spread}
             row |= {} if reference is None else _speedup(cell, reference, quantity)
         elif first.status == "ok":
-            row["reason"] = f"not measured on {first.device}"
+            is_another = quantity.name == UTILIZATION
+            row["reason"] = "of a CPU: another quantity" if is_another else f"not measured on {first.device}"
         yield row
 
 

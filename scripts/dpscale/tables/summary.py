@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics, statistics
 from dpscale.tables.cells import Speed, cells_of, floats, measured, name_of
 from dpscale.tables.drift import drift_warning
 from dpscale.tables.placebo import placebo_of
-from dpscale.tables.schema import AMOUNTS, ESTIMATED, IDENTITY, RATES, frame
+from dpscale.tables.schema import frame
+from dpscale.tables.schema.cells import AMOUNTS, ESTIMATED, IDENTITY, RATES
 from dpscale.trial import LARGEST, PLACEBO
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SHARE = re.compile(r"\d[\d.]*(?= %)")  # in a warning: launches differ in it
+PLACE = re.compile(r" \([^()]*\)$")
 
 
 def summarize(timings: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
@@ -139,11 +145,16 @@ def _speedup(good: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
 
 
 def _warnings(good: pd.DataFrame) -> list[str]:
-    """Each kind of warning once, with the number of repeats that it came up in."""
+    """Each kind of warning once, as of the launch with the largest share, with the number of repeats that it came up in. Of
+    one kind are texts that differ in the share only, and in what stands in brackets at the end: where it was."""
     found: dict[str, list[str]] = {}
     for text in good.warnings:
         for warning in filter(None, text.split("; ")):
-            found.setdefault("other processes" if warning.startswith("other processes") else warning, []).append(
-                warning
-            )
-    return [f"{texts[0]} (in {len(texts)} of {len(good)} repeats)" for texts in found.values()]
+            found.setdefault(SHARE.sub("#", PLACE.sub("", warning)), []).append(warning)
+    return [f"{_largest(texts)} (in {len(texts)} of {len(good)} repeats)" for texts in found.values()]
+
+
+def _largest(texts: Sequence[str]) -> str:
+    """For all texts of a kind the one with the largest share."""
+    largest = max(texts, key=lambda text: [float(share) for share in SHARE.findall(text)])
+    return SHARE.sub(r"up to \g<0>", largest) if len(set(texts)) > 1 else largest

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dpscale import metrics, statistics
 from dpscale.record import RECORD, Record
 from dpscale.tables.cells import CELL_KEY, measured
+from dpscale.tables.gpus import warnings_of_gpus
+from dpscale.tables.monitor import Samples
 from dpscale.tables.placebo import twin
-from dpscale.tables.schema import CELL, Measured, frame, identity
+from dpscale.tables.schema import Measured, frame, identity
+from dpscale.tables.schema.cells import CELL
 from dpscale.trial import PLACEBO, Trial
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def timings_of(found: Sequence[Measured]) -> pd.DataFrame:
-    """A row per planned trial."""
+def timings_of(found: Sequence[Measured], samples: Samples = MappingProxyType({})) -> pd.DataFrame:
+    """A row per planned trial; `samples` of the monitor add to its warnings."""
     placebo_of = twin([trial for trial, _, _ in found])
-    rows = [timing(*item) for item in found]
+    rows = [timing(*item, samples.get(item[0].id)) for item in found]
     for row in rows:
         row["placebo_of"] = placebo_of if row["strategy"] == PLACEBO else ""
     return _marked(frame("timings", rows))
@@ -32,8 +36,11 @@ def _marked(timings: pd.DataFrame) -> pd.DataFrame:
     return timings.assign(outlier=marks.astype(object))
 
 
-def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> dict[str, Any]:
+def timing(
+    trial: Trial, record: Record | None, steps: metrics.Steps | None, samples: pd.DataFrame | None
+) -> dict[str, Any]:
     row = {**identity(trial if record is None else record.trial), "repeat": trial.repeat}
+    row |= {"configuration": trial.configuration}
     if record is None:
         return {**row, "status": "missing", "reason": "not measured yet", "warnings": ""}
     row |= {"started_at": record.launch["started_at"], "ended_at": record.launch["ended_at"]}
@@ -73,7 +80,7 @@ def timing(trial: Trial, record: Record | None, steps: metrics.Steps | None) -> 
         "training_time_s": metrics.training_time_s(record.timed_segments),
         "host": record.environment["host"],
         "device_model": record.environment["device_model"],
-        "warnings": "; ".join(metrics.warnings(record, steps)),
+        "warnings": "; ".join([*metrics.warnings(record, steps), *warnings_of_gpus(record, samples)]),
     }
 
 

@@ -14,12 +14,12 @@ def raises() -> None:
     in_forward(3, fail)
 
 
-@after("dpscale.plan")
+@after("dpscale.planning.contradictions")
 def searches_on_the_cpu() -> None:
     """The plan takes `largest` on a CPU too; what is out of memory there, `little_memory` says."""
-    from dpscale import plan
+    from dpscale.planning import contradictions
 
-    plan.SEARCHES_ON.add("cpu")
+    contradictions.SEARCHES_ON.add("cpu")
 
 
 @after("dpscale.training")

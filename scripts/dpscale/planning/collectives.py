@@ -9,6 +9,7 @@ from dpscale.config import Config, ExperimentConfig
 from dpscale.errors import ConfigError, suggest
 from dpscale.launched import Topology
 from dpscale.launching.launchers import LAUNCHERS
+from dpscale.planning import resolved
 
 EMULATED = ("all_reduce",)  # what an emulated network knows the time of
 
@@ -63,14 +64,12 @@ def _places(experiment: ExperimentConfig) -> Iterator[tuple[str, Topology]]:
     settings = experiment.collectives
     for launcher in settings.launchers or experiment.launchers:
         for topology in sorted(map(Topology.parse, settings.topologies or experiment.topologies)):
-            row = LAUNCHERS.get(launcher)
-            if topology.devices > 1 and row is not None and (topology.nodes == 1 or not row.one_node):
+            if topology.devices > 1 and launcher in LAUNCHERS and resolved.reaches(launcher, topology):
                 yield launcher, topology
 
 
 def _runs(name: str, experiment: ExperimentConfig) -> Iterator[Run]:
     settings = experiment.collectives
-    default_backend = "nccl" if experiment.device == "cuda" else "gloo"
     for launcher, topology in _places(experiment) if settings.operations else ():
         yield Run(
             experiment=name,
@@ -79,7 +78,7 @@ def _runs(name: str, experiment: ExperimentConfig) -> Iterator[Run]:
             devices_per_node=topology.devices_per_node,
             world_size=topology.devices,
             device=experiment.device,
-            backend=default_backend if experiment.backend == "auto" else experiment.backend,
+            backend=resolved.backend(experiment),
             threads_per_rank=experiment.threads_per_rank,
             operations=list(settings.operations),
             dtypes=list(settings.dtypes),

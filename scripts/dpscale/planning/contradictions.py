@@ -1,27 +1,22 @@
-"""Config -> the list of trials, and the contradictions between its keys.
-
-From the config alone, so that the plan is the same on a login node, a compute node and a laptop. What depends on the
-machine (GPUs, packages, a compiler) is probed by the trial where it runs.
-"""
+"""The contradictions between keys of the config, each in one line with the key's path, its value and the remedy."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Generator, Iterator
 from typing import Any
 
-from dpscale.code import own_sources
-from dpscale.config import Config, ExperimentConfig, StrategyConfig, WorkloadConfig
-from dpscale.errors import ConfigError, UserError, suggest
+from dpscale.config import ExperimentConfig, StrategyConfig, WorkloadConfig
+from dpscale.errors import ConfigError, suggest
 from dpscale.launched import Topology
 from dpscale.launching.launchers import LAUNCHERS
 from dpscale.own import is_own, is_well_formed
+from dpscale.planning import resolved
 from dpscale.references import REFERENCES
 from dpscale.strategies import STRATEGIES
 from dpscale.strategies.base import Asked, Strategy
-from dpscale.trial import LARGEST, PLACEBO, Trial
+from dpscale.trial import LARGEST, PLACEBO
 from dpscale.typed import NAME, Strict, validated
 from dpscale.workloads.datasets import DATASETS, row_name
 from dpscale.workloads.datasets.base import Dataset
@@ -30,9 +25,6 @@ from dpscale.workloads.models import MODELS
 from dpscale.workloads.models.own import GIVEN as GIVEN_TO_FACTORIES
 from dpscale.workloads.samples import Samples
 
-DEFAULT_WARMUP_EPOCHS = 1
-DEFAULT_WARMUP_STEPS = 10
-DEFAULT_HEADROOM_PERCENT = 5.0
 SEARCHES_ON = {"cuda"}  # devices with a memory of their own, which refuses what does not fit
 EXPLAINED_ROWS = ", ".join(name for name, row in STRATEGIES.items() if row.explains)
 UNFIT_FOR_CPU = {
@@ -41,52 +33,7 @@ UNFIT_FOR_CPU = {
 }
 
 
-def plan_trials(config: Config, source: str = "config.yaml") -> dict[str, list[Trial]]:
-    """Experiment -> its trials, repeat by repeat; order.py says in which order they run.
-
-    Raises:
-        ConfigError: one line for each contradiction, with the key's path, its value and the remedy.
-    """
-    problems = list(_dataset_problems(config.datasets))
-    plans = {}
-    for name, experiment in config.experiments.items():
-        found = list(_problems(f"experiments.{name}", experiment, config.datasets))
-        problems += found
-        if not found:
-            plans[name] = list(_trials(name, experiment, config.more_repeats.get(name, {})))
-    if problems:
-        raise ConfigError(f"{source}: {problem}" for problem in problems)
-    return plans
-
-
-def upper_bound_device_hours(trials: list[Trial]) -> float:
-    """Devices x time limit, summed over trials and searches for the largest batch: what one attempt at each can take."""
-    searches = {trial.cell: trial for trial in trials if trial.scaling == LARGEST}.values()
-    return (
-        sum(trial.devices * trial.timeout_s for trial in trials)
-        + sum(trial.devices * trial.search_timeout_s for trial in searches)
-    ) / 3600
-
-
-def find_own_code(config: Config, source: str = "config.yaml") -> None:
-    """Look for the source of models and datasets of the user's own; unlike the plan, this depends on the machine.
-
-    Raises:
-        ConfigError: one line for each that is not there.
-    """
-    problems = []
-    for experiment, settings in config.experiments.items():
-        for key, name in (("model", settings.workload.model), ("dataset", settings.workload.dataset)):
-            try:
-                if is_own(name):
-                    own_sources(name)
-            except UserError as error:
-                problems.append(f"{source}: experiments.{experiment}.workload.{key} = {name!r}: {error}")
-    if problems:
-        raise ConfigError(problems)
-
-
-def _dataset_problems(datasets: dict[str, DatasetConfig]) -> Iterator[str]:
+def of_datasets(datasets: dict[str, DatasetConfig]) -> Iterator[str]:
     for name, settings in datasets.items():
         row = DATASETS.get(row_name(name, settings))
         if row is None and settings.base is not None:
@@ -122,11 +69,11 @@ def _base_problems(name: str, base: str, row: Dataset) -> Iterator[str]:
         yield f"{place}.base = {base!r}: there is one {base} only; use its own name, or one of {several}"
 
 
-def _problems(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
+def of_experiment(place: str, experiment: ExperimentConfig, datasets: dict[str, DatasetConfig]) -> Iterator[str]:
     yield from _workload_problems(f"{place}.workload", experiment, datasets)
     if experiment.backend == "nccl" and experiment.device == "cpu":
         yield f"{place}.backend = 'nccl': NCCL moves data between GPUs; use auto or gloo with device: cpu"
-    unit, total, warmup = _duration(experiment)
+    unit, total, warmup = resolved.duration(experiment)
     if warmup >= total:
         yield f"{place}.warmup_{unit} = {warmup}: leaves nothing of {unit} = {total} to measure; raise {unit}"
     topologies = yield from _topologies(f"{place}.topologies", experiment.topologies)
@@ -216,22 +163,22 @@ def _variant_problems(
     own = topologies
     if variant.topologies is not None:
         own = yield from _topologies(f"{place}.topologies", variant.topologies)
-    if own and not any(_applies(row, topology) for topology in own):
-        yield f"{place}: {base} applies to none of the topologies {', '.join(map(str, own))}; {_applies_to(row)}"
-    applied = {topology for topology in own if _applies(row, topology)}
+    if own and not any(resolved.applies(row, topology) for topology in own):
+        yield f"{place}: {base} applies to none of the topologies {', '.join(map(str, own))}; {resolved.applies_to(row)}"
+    applied = {topology for topology in own if resolved.applies(row, topology)}
     yield from _precision_problems(place, base, row, variant, experiment)
     yield from _refusals(place, row, variant, experiment, applied)
-    launchers = _launchers(experiment, variant, row)
+    launchers = resolved.launchers(experiment, variant, row)
     if not launchers:
         yield f"{place}: {base} is started by {' or '.join(row.launchers or ())} only; add it to launchers"
-    elif applied and not any(_reaches(launcher, topology) for launcher in launchers for topology in applied):
+    elif applied and not any(resolved.reaches(launcher, topology) for launcher in launchers for topology in applied):
         yield (
             f"{place}: {' and '.join(launchers)} starts ranks on one node only; add a topology such as "
             f"1x{min(applied).devices_per_node}, or another launcher"
         )
     parts = variant.options.get("accumulation_steps", 1)
     for topology in sorted(applied) if isinstance(parts, int) and parts > 1 else ():
-        batch = _batch_size_per_device(experiment, topology)
+        batch = resolved.batch_size_per_device(experiment, topology)
         if batch is not None and batch % parts:
             yield (
                 f"{place}.accumulation_steps = {parts}: does not divide the {batch} samples per device of topology "
@@ -251,10 +198,14 @@ def _precision_problems(
             f"{place}.precision = {precision!r}: {base} computes in {', '.join(row.precisions)} only; set the variant's "
             "own precision"
         )
-    if _of(variant.compile, experiment.compile) and not row.compiles:
+    if resolved.own_or_shared(variant.compile, experiment.compile) and not row.compiles:
         yield f"{place}.compile = True: torch.compile does not apply to {base}; set compile: false in this variant"
     model = MODELS.get(experiment.workload.model)
-    if _of(variant.channels_last, experiment.channels_last) and model is not None and model.takes != "images":
+    if (
+        resolved.own_or_shared(variant.channels_last, experiment.channels_last)
+        and model is not None
+        and model.takes != "images"
+    ):
         yield f"{place}.channels_last = True: model {experiment.workload.model!r} takes no images; remove it"
 
 
@@ -267,12 +218,8 @@ def _explain_problems(place: str, experiment: ExperimentConfig) -> Iterator[str]
                 f"{place}.strategies.{name}.explain = True: {variant.base or name} exchanges elsewhere than in DDP's "
                 f"communication hook, which alone can be switched off; {EXPLAINED_ROWS}"
             )
-    if experiment.explain and known and not any(_explained(name, known[name], experiment) for name in known):
+    if experiment.explain and known and not any(resolved.is_explained(name, known[name], experiment) for name in known):
         yield f"{place}.explain = True: none of the strategies {', '.join(known)} can be; add one of these: {EXPLAINED_ROWS}"
-
-
-def _explained(name: str, variant: StrategyConfig, experiment: ExperimentConfig) -> bool:
-    return STRATEGIES[variant.base or name].explains and _of(variant.explain, experiment.explain)
 
 
 def _refusals(
@@ -287,18 +234,13 @@ def _refusals(
         device=experiment.device,
         precision=variant.precision or experiment.precision,
         optimizer=experiment.workload.optimizer.name,
-        compile=_of(variant.compile, experiment.compile),
-        channels_last=_of(variant.channels_last, experiment.channels_last),
-        explain=_of(variant.explain, experiment.explain),
+        compile=resolved.own_or_shared(variant.compile, experiment.compile),
+        channels_last=resolved.own_or_shared(variant.channels_last, experiment.channels_last),
+        explain=resolved.own_or_shared(variant.explain, experiment.explain),
         fewest_devices=min((topology.devices for topology in topologies), default=row.min_devices),
     )
     if refusal := row.refuses(options, asked):
         yield f"{place}: {refusal}"
-
-
-def _of(own: bool | None, experiments: bool) -> bool:
-    """A variant's own setting, or its experiment's."""
-    return experiments if own is None else own
 
 
 def _batch_problems(
@@ -321,7 +263,7 @@ def _batch_problems(
                 f"{topology}; choose a multiple of {n}"
             )
             continue
-        batch = _batch_size_per_device(experiment, topology) or 1
+        batch = resolved.batch_size_per_device(experiment, topology) or 1
         if available is not None and batch * n > available:
             yield (
                 f"{place}.batch: {n} devices x {batch} samples need {batch * n} training samples for one step on "
@@ -355,124 +297,3 @@ def _topologies(place: str, texts: list[str]) -> Generator[str, None, list[Topol
             continue
         good.append(topology)
     return good
-
-
-def _applies(row: Strategy, topology: Topology) -> bool:
-    if row.single_process and topology.nodes > 1:
-        return False
-    return row.min_devices <= topology.devices <= (row.max_devices or topology.devices)
-
-
-def _applies_to(row: Strategy) -> str:
-    if row.max_devices is not None:
-        return f"it needs {row.min_devices} to {row.max_devices} devices" if row.max_devices > 1 else "it needs 1x1"
-    return f"it needs at least {row.min_devices} devices" + (" on one node" if row.single_process else "")
-
-
-def _duration(experiment: ExperimentConfig) -> tuple[str, int, int]:
-    """(unit, total, warm-up)."""
-    if experiment.epochs is not None:
-        default = DEFAULT_WARMUP_EPOCHS
-        return "epochs", experiment.epochs, default if experiment.warmup_epochs is None else experiment.warmup_epochs
-    default = DEFAULT_WARMUP_STEPS
-    return "steps", experiment.steps or 0, default if experiment.warmup_steps is None else experiment.warmup_steps
-
-
-def _batch_size_per_device(experiment: ExperimentConfig, topology: Topology) -> int | None:
-    """None: a search is to find it."""
-    if experiment.batch.per_device == LARGEST:
-        return None
-    if isinstance(experiment.batch.per_device, int):
-        return experiment.batch.per_device
-    assert experiment.batch.global_ is not None  # the config says exactly one
-    return experiment.batch.global_ // topology.devices
-
-
-def _scaling(experiment: ExperimentConfig) -> str:
-    if experiment.batch.per_device is None:
-        return "strong"
-    return LARGEST if experiment.batch.per_device == LARGEST else "weak"
-
-
-def _headroom_percent(experiment: ExperimentConfig) -> float | None:
-    if experiment.batch.per_device != LARGEST:
-        return None
-    asked_for = experiment.batch.headroom_percent
-    return DEFAULT_HEADROOM_PERCENT if asked_for is None else asked_for
-
-
-def _launchers(experiment: ExperimentConfig, variant: StrategyConfig, row: Strategy) -> list[str]:
-    launchers = variant.launchers or experiment.launchers
-    if row.launchers is not None:
-        launchers = [launcher for launcher in launchers if launcher in row.launchers]
-    # one process is the same process, whoever starts it
-    return launchers[:1] if row.single_process else launchers
-
-
-def _reaches(launcher: str, topology: Topology) -> bool:
-    return topology.nodes == 1 or launcher not in LAUNCHERS or not LAUNCHERS[launcher].one_node
-
-
-def _trials(name: str, experiment: ExperimentConfig, more_repeats: Mapping[str, int]) -> Iterator[Trial]:
-    """Repeat by repeat, and in each the cells in the config's order."""
-    cells = list(_cells(name, experiment))
-    if experiment.placebo:
-        cells.append(replace(max(cells, key=lambda cell: cell.devices), strategy=PLACEBO))  # the first of the largest
-    repeats = [max(experiment.repeats, more_repeats.get(cell.cell, 0)) for cell in cells]
-    for repeat in range(max(repeats)):
-        for cell, count in zip(cells, repeats, strict=True):
-            if repeat < count:
-                yield replace(cell, repeat=repeat, seed=experiment.seed + repeat)
-
-
-def _cells(name: str, experiment: ExperimentConfig) -> Iterator[Trial]:
-    """The first trial of each cell."""
-    unit, total, warmup = _duration(experiment)
-    workload = experiment.workload
-    default_backend = "nccl" if experiment.device == "cuda" else "gloo"
-    for strategy, variant in experiment.strategies.items():
-        base = variant.base or strategy
-        row = STRATEGIES[base]
-        topologies = [Topology.parse(text) for text in variant.topologies or experiment.topologies]
-        for topology in sorted(topology for topology in topologies if _applies(row, topology)):
-            for launcher in _launchers(experiment, variant, row):
-                if not _reaches(launcher, topology):
-                    continue
-                yield Trial(
-                    experiment=name,
-                    strategy=strategy,
-                    base=base,
-                    options=variant.options,
-                    launcher=launcher,
-                    nodes=topology.nodes,
-                    devices_per_node=topology.devices_per_node,
-                    world_size=1 if row.single_process else topology.devices,
-                    repeat=0,
-                    device=experiment.device,
-                    backend=default_backend if experiment.backend == "auto" else experiment.backend,
-                    precision=variant.precision or experiment.precision,
-                    compile=_of(variant.compile, experiment.compile),
-                    channels_last=_of(variant.channels_last, experiment.channels_last),
-                    model=workload.model,
-                    model_options=dict(workload.model_options),
-                    dataset=workload.dataset,
-                    train_samples=workload.train_samples,
-                    test_samples=workload.test_samples,
-                    optimizer=workload.optimizer.model_dump(),
-                    scaling=_scaling(experiment),
-                    batch_size_per_device=_batch_size_per_device(experiment, topology),
-                    headroom_percent=_headroom_percent(experiment),
-                    epochs=total if unit == "epochs" else None,
-                    warmup_epochs=warmup if unit == "epochs" else None,
-                    steps=total if unit == "steps" else None,
-                    warmup_steps=warmup if unit == "steps" else None,
-                    evaluate=experiment.evaluate,
-                    explain=_explained(strategy, variant, experiment),
-                    threads_per_rank=experiment.threads_per_rank,
-                    loader_workers=experiment.loader_workers,
-                    monitor_interval_s=experiment.monitor_interval_s,
-                    seed=experiment.seed,
-                    timeout_s=experiment.timeout_s,
-                    collective_timeout_s=experiment.collective_timeout_s,
-                    checkpoint_interval_s=experiment.checkpoint_interval_s,
-                )

@@ -1,0 +1,1 @@
+"""The plan: config -> trials, their contradictions, and the order in which they run."""

@@ -1,0 +1,268 @@
+"""Advice on tables that mix what can't be compared: strategies, precisions, launchers, cells that were planned and not measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+from advising import advice, cell, said, tables_of
+from factories import a_trial, an_entry, an_unavailable_record
+from test_advice_kinds import CONTENDED, explained, monitor
+
+from dpscale.advice.peak import Flops
+from dpscale.advice.peaks import peak_of
+from dpscale.advice.sentences import PARTLY, WITHHELD, Sentence
+from dpscale.forecasting.ledger import Entry, Interval
+from dpscale.tables.schema import Measured
+
+SINGLE, DDP = cell("single", 1, 4.0), cell("ddp", 2, 2.2)
+
+
+def one(about: str, tables: Any, **settings: Any) -> Sentence:
+    return next(sentence for sentence in advice(tables, **settings) if sentence.about == about)
+
+
+# Numbers of devices are compared of one way to train
+
+
+def test_devices_that_helped_one_strategy_are_not_told_to_help_none() -> None:
+    """bf16 on 2 is fastest, and fp32 on 4 is faster than fp32 on 2: more devices were not tried in bf16."""
+    half = cell("half", 2, 1.2, base="ddp", precision="bf16")
+    sentence = said("fastest", SINGLE, DDP, half, cell("ddp", 4, 1.3))
+    assert sentence.verdict.startswith("half/spawn/1x2 trains fastest")
+    assert sentence.next_steps == (
+        "half/spawn in bf16 was not measured on more than 2 devices: add larger topologies, or have them predicted.",
+    )
+
+
+def test_one_device_without_a_strategy_for_more_is_not_told_that_more_did_not_help() -> None:
+    sentence = said("fastest", cell("single", 1, 1.0), cell("ddp", 1, 3.0), cell("ddp", 2, 2.0))
+    assert sentence.verdict.startswith("single/spawn/1x1 trains fastest")
+    assert "did not help" not in sentence.next_steps[0]
+
+
+def predicted(devices: int, epoch_s: float) -> Entry:
+    within = Interval(low=0.95 * epoch_s, high=1.05 * epoch_s)
+    return an_entry(devices_per_node=devices, epoch_time_s=epoch_s, intervals={"80": within, "95": within})
+
+
+def test_fewer_devices_than_the_fastest_measured_are_not_more_of_them() -> None:
+    cells = cell("single", 1, 6.0), cell("ddp", 2, 3.2), cell("ddp", 4, 1.0)
+    sentence = one("prediction", tables_of(*cells, ledger=[predicted(3, 2.2)]))
+    assert sentence.support == WITHHELD
+    assert "nothing is predicted on more devices than ddp/spawn/1x4 used" in sentence.verdict
+
+
+def test_a_prediction_is_compared_with_its_own_strategy() -> None:
+    """Whatever is in bf16, more devices bring fp32 something."""
+    half = cell("half", 2, 1.0, base="ddp", precision="bf16")
+    sentence = one(
+        "prediction", tables_of(cell("single", 1, 6.0), cell("ddp", 2, 3.2), half, ledger=[predicted(8, 1.2)])
+    )
+    assert (
+        "2.67 times as fast as ddp/spawn/1x2, which took the least of what was measured of ddp/spawn"
+        in sentence.verdict
+    )
+    assert sentence.why.startswith("Predicted efficiency 80 %")
+    assert "Of all that was measured half/spawn/1x2 took the least." in sentence.why
+
+
+# Causes by the control beside a cell
+
+
+def test_what_ddp_costs_on_one_device_is_not_contention() -> None:
+    """Two ranks are each as fast as one under the control: there is no contention, and the wrapper takes a fifth."""
+    cells = cell("independent", 1, 5.0), cell("ddp", 1, 5.0), cell("independent", 2, 2.5), cell("ddp", 2, 2.55)
+    sentence = said("cause", SINGLE, *cells)
+    assert sentence.verdict.startswith("ddp/spawn/1x2 is limited most by DDP's wrapper")
+    assert sentence.estimate is not None
+    assert sentence.estimate.value == pytest.approx(100 * 0.2 / 1.02)
+    assert "contention is not shown to take any time" in sentence.why.lower()
+
+
+def test_without_one_device_under_ddp_its_wrapper_and_contention_are_one() -> None:
+    sentence = said("cause", SINGLE, cell("ddp", 2, 3.1), cell("independent", 2, 3.0))
+    assert "is limited most by contention or DDP's wrapper" in sentence.verdict
+
+
+def test_ranks_alone_on_their_nodes_are_not_to_be_fewer_on_each() -> None:
+    apart = {"nodes": 2, "batch_size_per_device": 16}
+    sentence = said("cause", SINGLE, cell("independent", 1, 3.0, **apart), cell("ddp", 1, 3.1, **apart))
+    assert "contention" in sentence.verdict
+    assert "fewer" not in " ".join(sentence.next_steps)
+
+
+def test_no_share_of_a_sample_is_more_than_all_of_it() -> None:
+    noisy = cell("ddp", 2, [2.0, 2.6, 3.0, 3.4, 5.0, 9.0])
+    quiet = cell("single", 1, [4.0] * 6), cell("independent", 2, [2.0, 2.0, 2.0, 2.0, 2.0, 2.001])
+    sentence = said("cause", *quiet, noisy)
+    assert sentence.estimate is not None
+    assert sentence.estimate.low <= sentence.estimate.value <= sentence.estimate.high < 100
+
+
+@pytest.mark.parametrize("ddp_s", [2.4, 1.5])
+def test_a_cause_below_zero_takes_no_time(ddp_s: float) -> None:
+    sentence = said("cause", SINGLE, cell("ddp", 2, ddp_s), cell("independent", 2, 1.6))
+    text = f"{sentence.verdict} {sentence.why}".lower()
+    assert "contention or ddp's wrapper takes no time" in text
+    assert "takes -" not in text
+
+
+# Causes by blocks of steps
+
+
+def test_a_cause_below_zero_is_no_candidate_and_has_no_remedy() -> None:
+    made = tables_of(explained(**CONTENDED))
+    within = {"contention_s_low": 0.001, "waiting_s": -0.0005, "waiting_s_low": -0.003, "waiting_s_high": 0.002}
+    sentence = one("cause", {**made, "causes": made["causes"].assign(transfer_s=0, stretch_s=0, **within)})
+    assert "waiting" not in sentence.verdict
+    assert "Give all ranks" not in " ".join(sentence.next_steps)
+    assert "Not shown to take any time: waiting for other ranks -0.500 ms" in sentence.why
+
+
+def test_causes_without_numbers_are_withheld() -> None:
+    made = tables_of(explained(**CONTENDED))
+    ends = {name: float("nan") for name in made["causes"] if str(name).endswith(("_s_low", "_s_high"))}
+    sentence = one("cause", {**made, "causes": made["causes"].assign(**ends)})
+    assert sentence.support == WITHHELD
+    assert "no part of its steps has an interval" in sentence.verdict
+    assert "nan" not in sentence.verdict
+
+
+# Efficiency
+
+
+def test_what_is_kept_on_more_devices_only_is_not_kept_up_to_them() -> None:
+    sentence = said("efficiency", SINGLE, cell("ddp", 2, 4 / (2 * 0.6)), cell("ddp", 4, 4 / (4 * 0.85)))
+    assert sentence.support == PARTLY
+    assert sentence.verdict.startswith("On 4 devices scaling efficiency is 80 % or more: ddp/spawn/1x4 has 85.0 %")
+    assert "on 2 that is not shown: ddp/spawn/1x2 has 60.0 %" in sentence.verdict
+    assert sentence.missing
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.825, "82.5 %"), (0.999, "99.9 %"), (0.8, "80 %")])
+def test_the_efficiency_that_is_asked_for_is_not_rounded(share: float, text: str) -> None:
+    assert f" of {text}: at most" in said("efficiency", SINGLE, cell("ddp", 2, 3.0), least_efficiency=share).verdict
+
+
+def test_an_interval_that_holds_what_is_asked_for_is_to_become_narrower() -> None:
+    """`make more` without MORE repeats cells whose interval is wider than 5 %, which these are not."""
+    sentence = said("efficiency", SINGLE, cell("ddp", 2, 2.5))
+    assert "MORE=1" in " ".join(sentence.next_steps)
+
+
+def test_efficiency_names_the_row_of_its_base() -> None:
+    assert said("efficiency", SINGLE, DDP).follows_from[0].rows == ("ddp/spawn/1x2", "single/spawn/1x1")
+
+
+# Cells that are planned and have nothing measured
+
+
+def not_measured(*, planned: bool) -> list[Measured]:
+    trial = a_trial(scaling="strong", batch_size_per_device=16)
+    return [(trial, None if planned else an_unavailable_record(trial), None)]
+
+
+@pytest.mark.parametrize(("planned", "reason"), [(True, "not measured yet"), (False, "needs CUDA devices")])
+def test_what_is_planned_is_named_with_its_reason_and_not_to_be_added(planned: bool, reason: str) -> None:
+    tables = tables_of(SINGLE, not_measured(planned=planned))
+    speed, devices = one("fastest", tables), one("efficiency", tables)
+    assert f"ddp/spawn/1x2: {reason}" in speed.why
+    assert f"nothing on several devices was measured (ddp/spawn/1x2: {reason})" in devices.verdict
+    assert "Add" not in " ".join([*speed.next_steps, *devices.next_steps])
+
+
+def test_where_only_controls_were_measured_that_is_said() -> None:
+    sentence = said("efficiency", cell("independent", 1, 4.0), cell("independent", 2, 2.0))
+    assert "nothing that trains a model was measured" in sentence.verdict
+    assert "only one device" not in sentence.verdict
+
+
+def test_energy_that_was_never_counted_is_none() -> None:
+    sentence = one("energy", tables_of(SINGLE, DDP, monitor=no_energy()))
+    assert sentence.support == WITHHELD
+    assert "counters told no energy at all" in sentence.verdict
+
+
+def no_energy() -> pd.DataFrame:
+    table = monitor(single={"gpu": 500.0}, ddp={"gpu": 500.0})
+    return table.assign(energy_per_epoch_J=0.0)
+
+
+# Ties
+
+
+def test_of_as_many_devices_the_one_with_the_best_median_is_taken_for_that() -> None:
+    step = said("fastest", SINGLE, DDP, cell("fsdp", 2, 2.201)).next_steps[0]
+    assert step.startswith("Take ddp/spawn/1x2, with the best median of those on the fewest devices")
+
+
+def test_fewer_devices_are_advised_with_what_their_median_is() -> None:
+    """One outlier keeps ddp from being shown to be faster, though its median is half as long."""
+    slow, faster = [4, 4.1, 4.2, 4.05, 4.15, 4.12, 4.11], [2, 2.1, 2.2, 2.05, 2.15, 40.0]
+    step = said("fastest", cell("single", 1, slow), cell("ddp", 2, faster)).next_steps[0]
+    assert "(its median is 1.93 times that of ddp/spawn/1x2)" in step
+
+
+def test_launches_that_are_equal_are_not_to_be_repeated() -> None:
+    sentence = said("fastest", cell("single", 1, [2.0] * 6), cell("ddp", 2, [2.0] * 6))
+    assert sentence.next_steps == (
+        "Take single/spawn/1x1, of these the one with the fewest devices: all launches are equal.",
+    )
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200 NVL", "NVIDIA H100 NVL", "GRID A100-40C"])
+def test_cards_of_less_power_and_virtual_ones_have_no_peak_of_the_whole(name: str) -> None:
+    assert peak_of(name) is None
+
+
+def test_what_a_cell_has_is_not_to_be_tried() -> None:
+    has = {"compile": True, "channels_last": True, "precision": "bf16"}
+    cells = cell("single", 1, 2.0, **has), cell("ddp", 2, 1.25, **has)
+    bf16 = [
+        [
+            (trial, record and replace(record, effective_precision={"compute": "bfloat16"}), steps)
+            for trial, record, steps in one
+        ]
+        for one in cells
+    ]
+    step = next(
+        sentence.next_steps[0]
+        for sentence in advice(tables_of(*bf16), Flops(1e12, ""), peak_TFLOP_per_s={"bf16": 200.0})
+        if sentence.about == "peak"
+    )
+    assert step == "More is lost on each device than by their number: try larger batches."
+
+
+def test_cells_without_times_are_not_spoken_of() -> None:
+    made = tables_of(SINGLE, DDP, cell("ddp", 4, 1.2))
+    timings = made["timings"].assign(epoch_time_s=made["timings"].epoch_time_s.where(made["timings"].devices != 4))
+    sentence = one("fastest", {**made, "timings": timings})
+    assert sentence.verdict.startswith("ddp/spawn/1x2 trains fastest")
+
+
+def test_in_short_asks_for_one_command() -> None:
+    cells = (
+        cell("single", 1, 4.0),
+        cell("ddp", 2, 2.2),
+        cell("ddp", 2, 2.205, launcher="torchrun"),
+        cell("ddp", 4, [4.0, 4.1]),
+    )
+    short = said("in_short", *cells)
+    assert sum("make" in step for step in short.next_steps) == 1
+
+
+def test_device_time_and_money_tell_another_precision_too() -> None:
+    half = cell("half", 1, 2.0, base="ddp", precision="bf16")
+    for about in ("device_hours", "money"):
+        sentence = said(about, SINGLE, half, price_per_device_hour=1)
+        assert "half/spawn/1x1 is in bf16, others are in fp32" in sentence.warnings
+
+
+def test_where_the_rank_test_leaves_it_open_that_is_said() -> None:
+    """The interval lies above 1; of four others the rank test's p-value of 0.015 makes 0.06."""
+    best, near = cell("single", 1, [1.0, 1.1, 1.2, 1.3, 1.4, 1.75]), cell("ddp", 2, [1.5, 1.6, 1.7, 1.8, 1.9, 2.0])
+    far = [cell("ddp", devices, 9.0) for devices in (4, 8, 16)]
+    assert "but the rank test does not show it" in said("fastest", best, near, *far).why
