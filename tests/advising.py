@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,12 @@ import pandas as pd
 from factories import a_trial, repeats
 
 from dpscale.advice.peak import Flops
-from dpscale.advice.sentences import Sentence
+from dpscale.advice.sentences import SHOWN, Sentence
 from dpscale.advice.settings import AdviceConfig
 from dpscale.advice.together import advise
 from dpscale.forecasting.ledger import Entry, Ledger
 from dpscale.tables import make_tables
+from dpscale.tables.cells import name_of
 from dpscale.tables.prediction import launches_of
 from dpscale.tables.prediction import make_table as prediction_of
 from dpscale.tables.schema import Measured
@@ -40,7 +42,33 @@ def tables_of(*cells: list[Measured], ledger: Sequence[Entry] = (), **others: pd
 
 
 def advice(tables: dict[str, pd.DataFrame], flops: Flops | None = None, **settings: Any) -> list[Sentence]:
-    return advise(tables, AdviceConfig(**settings), flops)
+    """What is advised, of which each sentence holds what all have to."""
+    found = advise(tables, AdviceConfig(**settings), flops)
+    for sentence in found:
+        hold_to_its_form(sentence, tables)
+    return found
+
+
+CELL = re.compile(r"[\w-]+/\w+/\d+x\d+")
+NO_TABLES = ("config.yaml", "flops.json")
+
+
+def hold_to_its_form(sentence: Sentence, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Every cell that it names is in a row that it follows from, and that is there with its columns; what is withheld says what is
+    missing and what to do; its text has no brackets in brackets, and nothing that is no number."""
+    text = " ".join([sentence.verdict, sentence.why, *sentence.next_steps, sentence.missing, *sentence.warnings])
+    rows = {row for evidence in sentence.follows_from for row in evidence.rows}
+    assert {*CELL.findall(text)} <= rows, (text, rows)
+    for evidence in sentence.follows_from:
+        if evidence.file not in NO_TABLES:
+            table = tables[evidence.file.removesuffix(".csv")]
+            assert {*evidence.columns} <= {*table.columns}, evidence
+            assert {*evidence.rows} <= {name_of(row) for row in table.itertuples()}, evidence
+    assert not re.search(r"\([^()]*\(", text), text
+    assert not re.search(r"\bnan\b|\(\)|-0\.0+ ", text), text
+    if sentence.support != SHOWN:
+        assert sentence.missing, text
+        assert sentence.next_steps, text
 
 
 def said(about: str, *cells: list[Measured], **settings: Any) -> Sentence:

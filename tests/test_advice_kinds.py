@@ -102,7 +102,7 @@ def test_without_energy_the_reason_is_that_of_the_monitor() -> None:
     energies = monitor(single={"package": NOT_TOLD}, ddp={"package": NOT_TOLD})
     sentence = one("energy", tables_of(SINGLE, DDP, monitor=energies))
     assert (sentence.support, sentence.estimate) == (WITHHELD, None)
-    assert "(no RAPL)" in sentence.verdict
+    assert sentence.why == "What the monitor says: no RAPL."
 
 
 # The share of the peak: 64 samples in 2 s are 32 per s, which of 1 TFLOP each are 32 TFLOP/s

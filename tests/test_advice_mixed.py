@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,9 @@ import pandas as pd
 import pytest
 from advising import advice, cell, said, tables_of
 from factories import a_trial, an_entry, an_unavailable_record
-from test_advice_kinds import CONTENDED, explained, monitor
+from test_advice_kinds import CONTENDED, NOT_TOLD, explained, monitor
 
+from dpscale.advice.least import MAKE_MORE, NARROWER
 from dpscale.advice.peak import Flops
 from dpscale.advice.peaks import peak_of
 from dpscale.advice.sentences import PARTLY, WITHHELD, Sentence
@@ -79,7 +81,7 @@ def test_what_ddp_costs_on_one_device_is_not_contention() -> None:
     assert sentence.verdict.startswith("ddp/spawn/1x2 is limited most by DDP's wrapper")
     assert sentence.estimate is not None
     assert sentence.estimate.value == pytest.approx(100 * 0.2 / 1.02)
-    assert "contention is not shown to take any time" in sentence.why.lower()
+    assert "contention takes 0 % (95 % interval: -3 to 3), which may be none" in sentence.why
 
 
 def test_without_one_device_under_ddp_its_wrapper_and_contention_are_one() -> None:
@@ -131,7 +133,54 @@ def test_causes_without_numbers_are_withheld() -> None:
     assert "nan" not in sentence.verdict
 
 
+def test_a_cause_without_an_interval_may_be_the_largest() -> None:
+    made = tables_of(explained(**CONTENDED))
+    endless = {"data_wait_s": 0.04, "data_wait_s_low": float("nan"), "data_wait_s_high": float("nan")}
+    sentence = one("cause", {**made, "causes": made["causes"].assign(**endless)})
+    assert sentence.support == WITHHELD
+    assert "without an interval is waiting for data (40.0 ms)" in sentence.verdict
+
+
+def test_a_cause_that_is_longer_than_the_step_is_not_named() -> None:
+    made = tables_of(explained(**CONTENDED))
+    longer = {"contention_s": 0.06, "contention_s_low": 0.055, "contention_s_high": 0.065}
+    sentence = one("cause", {**made, "causes": made["causes"].assign(**longer)})
+    assert sentence.support == WITHHELD
+    assert re.search(r"contention would take 60.0 ms .* of a step of [\d.]+ ms, which can't be", sentence.verdict)
+    assert "times as fast" not in sentence.why
+
+
+def test_where_no_cause_takes_time_more_launches_are_not_asked_for() -> None:
+    made = tables_of(explained(**CONTENDED))
+    parts = [name.removesuffix("_low") for name in made["causes"] if str(name).endswith("_s_low")]
+    below = {f"{part}{end}": value for part in parts for end, value in [("", -2e-3), ("_low", -3e-3), ("_high", -1e-3)]}
+    kept = {"step_s": made["causes"].step_s}
+    sentence = one("cause", {**made, "causes": made["causes"].assign(**below | kept)})
+    assert "no cause takes any time" in sentence.verdict
+    assert sentence.next_steps == ("Look at larger topologies.",)
+    by_control = said("cause", SINGLE, cell("ddp", 2, 1.5), cell("independent", 2, 1.6))
+    assert by_control.verdict == "ddp/spawn/1x2 loses nothing by its number of devices: no cause takes any time."
+    assert "make" not in " ".join(by_control.next_steps)
+
+
 # Efficiency
+
+
+def test_a_row_without_efficiency_is_not_said_to_have_no_base() -> None:
+    made = tables_of(SINGLE, DDP, cell("ddp", 4, 1.2))
+    for on in ([4], [2, 4]):
+        emptied = made["summary"].devices.isin(on)
+        summary = made["summary"].assign(scaling_efficiency=made["summary"].scaling_efficiency.mask(emptied))
+        sentence = one("efficiency", {**made, "summary": summary})
+        assert "a base and no scaling efficiency" in f"{sentence.verdict} {sentence.why}"
+        assert sentence.next_steps == ("Measure what has no times again.",)
+
+
+def test_few_launches_on_fewer_devices_are_to_become_more() -> None:
+    gap = cell("ddp", 2, [3.3, 3.4]), cell("ddp", 4, 4 / (4 * 0.85))
+    sentence = said("efficiency", SINGLE, *gap)
+    assert sentence.missing == "launches: 6 of ddp/spawn/1x2 and of the base"
+    assert sentence.next_steps == ("Run `make more`, which repeats the cells that need it.",)
 
 
 def test_what_is_kept_on_more_devices_only_is_not_kept_up_to_them() -> None:
@@ -170,7 +219,10 @@ def test_what_is_planned_is_named_with_its_reason_and_not_to_be_added(planned: b
     tables = tables_of(SINGLE, not_measured(planned=planned))
     speed, devices = one("fastest", tables), one("efficiency", tables)
     assert f"ddp/spawn/1x2: {reason}" in speed.why
-    assert f"nothing on several devices was measured (ddp/spawn/1x2: {reason})" in devices.verdict
+    assert devices.verdict.endswith("nothing on several devices was measured.")
+    assert devices.why == f"Planned, but without any time of an epoch: ddp/spawn/1x2: {reason}."
+    assert devices.next_steps == speed.next_steps
+    assert ("make run" if planned else "make reprobe") in devices.next_steps[0]
     assert "Add" not in " ".join([*speed.next_steps, *devices.next_steps])
 
 
@@ -178,6 +230,22 @@ def test_where_only_controls_were_measured_that_is_said() -> None:
     sentence = said("efficiency", cell("independent", 1, 4.0), cell("independent", 2, 2.0))
     assert "nothing that trains a model was measured" in sentence.verdict
     assert "only one device" not in sentence.verdict
+    assert sentence.next_steps == ("Add a strategy that trains a model.",)
+
+
+def test_launches_without_times_are_named_as_the_reason() -> None:
+    made = tables_of(SINGLE, DDP)
+    sentence = one("fastest", {**made, "timings": made["timings"].assign(epoch_time_s=float("nan"))})
+    assert sentence.verdict.endswith("no cell that trains a model was measured.")
+    assert "single/spawn/1x1: its launches have no time" in sentence.why
+
+
+def test_without_a_monitor_one_is_asked_for_and_with_one_counters_are() -> None:
+    nothing = monitor(single={}, ddp={})
+    assert "Set monitor_interval_s" in one("energy", tables_of(SINGLE, DDP, monitor=nothing)).next_steps[0]
+    processes = monitor(single={"process": NOT_TOLD}, ddp={"process": NOT_TOLD})
+    step = one("energy", tables_of(SINGLE, DDP, monitor=processes)).next_steps[0]
+    assert step == "Measure on a machine whose energy counters you may read."
 
 
 def test_energy_that_was_never_counted_is_none() -> None:
@@ -200,10 +268,24 @@ def test_of_as_many_devices_the_one_with_the_best_median_is_taken_for_that() -> 
 
 
 def test_fewer_devices_are_advised_with_what_their_median_is() -> None:
-    """One outlier keeps ddp from being shown to be faster, though its median is half as long."""
+    near = [2.05, 2.06, 2.07, 2.0, 2.04, 2.1]
+    step = said("fastest", cell("single", 1, near), cell("ddp", 2, [2.0, 2.02, 2.03, 2.01, 2.06, 2.08])).next_steps[0]
+    assert step.startswith("Take single/spawn/1x1, of these the one with the fewest devices: its median is 1.01 times")
+
+
+def test_twice_the_time_is_not_advised_for_one_outlier() -> None:
+    """It keeps ddp from being shown to be faster, though its median is half as long."""
     slow, faster = [4, 4.1, 4.2, 4.05, 4.15, 4.12, 4.11], [2, 2.1, 2.2, 2.05, 2.15, 40.0]
     step = said("fastest", cell("single", 1, slow), cell("ddp", 2, faster)).next_steps[0]
-    assert "(its median is 1.93 times that of ddp/spawn/1x2)" in step
+    assert step.startswith("Take ddp/spawn/1x2, which has the best median by far")
+
+
+def test_less_than_a_percent_is_not_told_as_none() -> None:
+    ddp = [2.0, 2.0004, 2.0008, 2.0003, 2.0006, 2.0005]
+    open_to_both = said("fastest", cell("single", 1, [time + 0.0001 for time in ddp]), cell("ddp", 2, ddp)).why
+    assert re.search(r"may take from 0\.0\d+ % less to 0\.0\d+ % more time", open_to_both), open_to_both
+    shown = said("fastest", cell("single", 1, [time + 0.002 for time in ddp]), cell("ddp", 2, ddp)).why
+    assert re.match(r"single/spawn/1x1 takes 0\.1\d+ % more \(95 % interval: 0\.0\d+ to 0\.1\d+\) time, ", shown), shown
 
 
 def test_launches_that_are_equal_are_not_to_be_repeated() -> None:
@@ -213,7 +295,9 @@ def test_launches_that_are_equal_are_not_to_be_repeated() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["NVIDIA H200 NVL", "NVIDIA H100 NVL", "GRID A100-40C"])
+@pytest.mark.parametrize(
+    "name", ["NVIDIA H200 NVL", "NVIDIA H100 NVL", "GRID A100-40C", "NVIDIA A100-40C", "NVIDIA A40-48Q", "Tesla T4-16C"]
+)
 def test_cards_of_less_power_and_virtual_ones_have_no_peak_of_the_whole(name: str) -> None:
     assert peak_of(name) is None
 
@@ -244,14 +328,11 @@ def test_cells_without_times_are_not_spoken_of() -> None:
 
 
 def test_in_short_asks_for_one_command() -> None:
-    cells = (
-        cell("single", 1, 4.0),
-        cell("ddp", 2, 2.2),
-        cell("ddp", 2, 2.205, launcher="torchrun"),
-        cell("ddp", 4, [4.0, 4.1]),
-    )
-    short = said("in_short", *cells)
-    assert sum("make" in step for step in short.next_steps) == 1
+    """Two launches of ddp on one device are to become more, and the interval of its efficiency on two narrower."""
+    cells = cell("single", 1, 4.0), cell("ddp", 1, [2.4, 2.6]), cell("ddp", 2, 2.5)
+    steps = {about: said(about, *cells).next_steps for about in ("fastest", "efficiency", "in_short")}
+    assert (steps["fastest"], steps["efficiency"]) == ((MAKE_MORE,), (NARROWER,))
+    assert [step for step in steps["in_short"] if "make" in step] == [NARROWER]
 
 
 def test_device_time_and_money_tell_another_precision_too() -> None:

@@ -87,7 +87,8 @@ def causes(tables: Tables) -> list[Sentence]:
 def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
     name = name_of(row)
     of_row = [APART if cause is CONTENTION and row.devices_per_node == 1 else cause for cause in CAUSES]
-    found = [each for cause in of_row if (each := _in_cell(row, cause)) is not None]
+    there = [each for cause in of_row if (each := _in_cell(row, cause)) is not None]
+    found = [each for each in there if not math.isnan(each.takes.high - each.takes.low)]
     named = sorted((each for each in found if each.cause is not UNEXPLAINED), key=lambda each: -each.takes.value)
     if not named:
         return Sentence(
@@ -97,6 +98,7 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
             cell=name,
             missing=f"causes of {name} with their intervals",
             next_steps=("Measure it again.",),
+            follows_from=[Evidence("causes.csv", ("step_s", *_columns(there)), (name,))],
         )
     largest, step_ms = named[0], MS * row.step_s
     said = Sentence(
@@ -106,10 +108,10 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
         cell=name,
         estimate=largest.takes.times(100 / step_ms),
         unit="% of a step",
-        follows_from=[Evidence("causes.csv", ("step_s", "compute_s", *_columns(found)), (name,))],
+        follows_from=[Evidence("causes.csv", ("step_s", "compute_s", *_columns(there)), (name,))],
         warnings=tuple(_cautions(row, name)),
     )
-    if doubt := _doubt(row, found, largest):
+    if doubt := _doubt(row, there, largest):
         return replace(
             said, verdict=f"{said.verdict}: {doubt.because}.", missing=doubt.missing, next_steps=(doubt.next_step,)
         )
@@ -133,13 +135,12 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
 
 
 def _in_cell(row: Any, cause: Cause) -> Found | None:
-    """The sum of its parts, whose low and high are the sums of theirs: wide, but sure to hold what all of theirs hold."""
+    """The sum of its parts, whose low and high are the sums of theirs: wide, but sure to hold what all of theirs hold; nan where
+    a part has none."""
     there = [part for part in cause.parts if not is_empty(row[part])]
     if not there:
         return None
     value, low, high = (MS * math.fsum(row[f"{part}{end}"] for part in there) for end in ("", "_low", "_high"))
-    if any(map(math.isnan, (low, high))):
-        return None  # what has no ends is no estimate
     return Found(cause, Estimate(value, low, high, row.spread))
 
 
@@ -155,7 +156,7 @@ class Doubt:
 
 
 def _doubt(row: Any, found: Sequence[Found], largest: Found) -> Doubt | None:
-    """Why no cause may be named."""
+    """Why no cause may be named. `found` are all that have a value, with an interval or without."""
     if row.spread != INTERVAL:
         return Doubt(f"{row.spread} of its parts is no interval", "rounds: 6 at least", "Measure it again.")
     beside = row.beside_training_percent
@@ -172,6 +173,18 @@ def _doubt(row: Any, found: Sequence[Found], largest: Found) -> Doubt | None:
             "causes of steps that are like the training's",
             "Measure it again on a quiet machine.",
         )
+    if endless := [f"{each.name} ({number(each.takes.value)} ms)" for each in found if math.isnan(each.takes.high)]:
+        because = f"without an interval is {listed(endless)}"
+        return Doubt(because, "an interval of each part of its steps", "Measure it again.")
+    step_ms = MS * row.step_s
+    if largest.takes.value >= step_ms:
+        because = (
+            f"{largest.name} would take {amount(largest.takes, 'ms')} of a step of {number(step_ms)} ms, which can't be"
+        )
+        return Doubt(because, "causes that are less than the step", "Measure it again on a quiet machine.")
+    if largest.takes.high <= 0:
+        because = f"no cause takes any time; the largest, {largest.name}, takes {amount(largest.takes, 'ms')}"
+        return Doubt(because, "a cause that takes time: more devices cost nothing here", "Look at larger topologies.")
     if largest.takes.low <= 0:
         because = (
             f"no cause is shown to take any time; the largest, {largest.name}, takes {amount(largest.takes, 'ms')}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpscale.advice.sentences import Evidence
 from dpscale.statistics import Estimate
 from dpscale.strategies import STRATEGIES
 from dpscale.tables.cells import CELL_KEY, measured, name_of
@@ -56,15 +57,32 @@ def cells(tables: Tables) -> list[Cell]:
 
 
 def unmeasured(tables: Tables) -> list[Cell]:
-    """Those that are planned, train a model, and have nothing measured."""
-    timings, summary = tables["timings"], tables["summary"]
-    rows = summary[summary.status != "ok"]
-    return trainings([Cell(name_of(row), int(row.devices), row, timings.iloc[:0]) for _, row in rows.iterrows()])
+    """Those that are planned, train a model, and have no time of an epoch."""
+    timings, timed = tables["timings"], {cell.name for cell in cells(tables)}
+    planned = [Cell(name_of(row), int(row.devices), row, timings.iloc[:0]) for _, row in tables["summary"].iterrows()]
+    return trainings([cell for cell in planned if cell.name not in timed])
 
 
 def reasons_of(found: Sequence[Cell]) -> str:
-    """Why nothing of them was measured."""
-    return "; ".join(f"{cell.name}: {text(cell.summary.reason) or 'not measured yet'}" for cell in found)
+    """What is planned, and why it has no time."""
+    return f"Planned, but without any time of an epoch: {'; '.join(map(_reason, found))}." if found else ""
+
+
+def _reason(cell: Cell) -> str:
+    untimed = "its launches have no time" if cell.summary.status == "ok" else "not measured yet"
+    return f"{cell.name}: {text(cell.summary.reason) or untimed}"
+
+
+def to_measure(found: Sequence[Cell]) -> str:
+    """How they get a time."""
+    if all(cell.summary.status == "unavailable" for cell in found):
+        return "Once what their reasons name is there, run `make reprobe`."
+    return "Measure what is planned: `make run`."
+
+
+def evidence_of(found: Sequence[Cell]) -> list[Evidence]:
+    """That they have no time."""
+    return [Evidence("summary.csv", ("status", "reason"), tuple(cell.name for cell in found))] if found else []
 
 
 def _by_cell(timings: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -56,7 +56,7 @@ def _of_cell(cell: Cell, control: Cell, found: Sequence[Cell], comparisons: pd.D
         cell=cell.name,
         next_steps=(EXPLAIN,),
         follows_from=[
-            Evidence("summary.csv", ("scaling_efficiency", "speedup_spread"), tuple(rows[1:])),
+            Evidence("summary.csv", ("scaling_efficiency", "speedup_spread"), tuple(rows)),
             Evidence("comparisons.csv", ("other", "throughput_ratio", "spread"), (compared,)),
         ],
         warnings=warnings_of([cell, control]),
@@ -83,6 +83,14 @@ def _of_cell(cell: Cell, control: Cell, found: Sequence[Cell], comparisons: pd.D
         )
     larger, *others = parts
     named = f"launches of {listed(rows)}"
+    if larger.takes.high <= 0:
+        return replace(
+            said,
+            support=SHOWN,
+            verdict=f"{cell.name} loses nothing by its number of devices: no cause takes any time.",
+            why=measured,
+            next_steps=("Look at larger topologies: what limits them is not to be seen here.",),
+        )
     if larger.takes.low <= 0:
         return replace(
             said,
@@ -146,7 +154,7 @@ def _takes(part: Found) -> str:
     if part.takes.high <= 0:
         return f"{part.name} takes no time"
     if part.takes.low <= 0:
-        return f"{part.name} is not shown to take any time ({amount(part.takes, '%')})"
+        return f"{part.name} takes {amount(part.takes, '%')}, which may be none"
     return f"{part.name} takes {amount(part.takes, '%')}"
 
 

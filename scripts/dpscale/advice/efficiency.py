@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dpscale.advice.cells import INTERVAL, Cell, base_of, reasons_of, warnings_of
-from dpscale.advice.least import MAKE_MORE, NARROWER
+from dpscale.advice.cells import INTERVAL, Cell, base_of, evidence_of, reasons_of, text, to_measure, warnings_of
+from dpscale.advice.least import MAKE_MORE, NARROWER, TRAIN
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.words import amount
 from dpscale.statistics import Estimate
 from dpscale.words import listed
 
 COLUMNS = ("scaling_efficiency", "scaling_efficiency_low", "scaling_efficiency_high", "speedup_spread")
+AGAIN = "Measure what has no times again."
+AGAIN_ON_FEWER = "Measure those on fewer devices again, before you add more."
 ADD_A_BASE = "Add 1x1 to the topologies, and single to the strategies."
 
 
@@ -70,13 +72,15 @@ def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: 
     said = Sentence(about="efficiency", support=WITHHELD, verdict=f"{unknown}.", unit="devices")
     planned = [cell for cell in absent if cell.devices > 1]
     if not several and (planned or not found):
-        reasons = f" ({reasons_of(planned or absent)})" if absent else ""
+        named = planned or absent
         what = "on several devices" if found else "that trains a model"
         return replace(
             said,
-            verdict=f"{unknown}: nothing {what} was measured{reasons}.",
+            verdict=f"{unknown}: nothing {what} was measured.",
+            why=reasons_of(named),
             missing="cells on more than one device",
-            next_steps=("Measure what is planned.",) if absent else ("Add a strategy that trains a model.",),
+            next_steps=(to_measure(named) if named else TRAIN,),
+            follows_from=evidence_of(named),
         )
     if not several:
         return replace(
@@ -88,6 +92,13 @@ def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: 
     said = replace(said, follows_from=[Evidence("summary.csv", COLUMNS, _with_bases(several, found))])
     cells = _sorted(several, least_efficiency)
     if not cells.shares:
+        if any(text(cell.summary.base_cell) for cell in several):
+            return replace(
+                said,
+                verdict=f"{unknown}: rows have a base and no scaling efficiency.",
+                missing=f"times of {listed([cell.name for cell in several])}, and of their bases",
+                next_steps=(AGAIN,),
+            )
         return replace(
             said,
             verdict=f"{unknown}: nothing was measured on one device with all else equal.",
@@ -106,9 +117,8 @@ def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: 
             said,
             support=PARTLY,
             verdict=f"On {cells.most} devices scaling efficiency is {wanted} or more: {cells.of(best)}; {on}.",
-            missing=said.missing
-            or f"what is different about {listed([cell.name for cell in cells.fewer])}: measure them again",
-            next_steps=("Measure those on fewer devices again, before you add more.",),
+            missing="; ".join(filter(None, [_of_fewer(cells), said.missing])),
+            next_steps=(MAKE_MORE if _few(cells, cells.fewer) else AGAIN_ON_FEWER,),
             estimate=Estimate(cells.most, cells.most, cells.most, ""),
         )
     if cells.keep:
@@ -135,6 +145,19 @@ def _with_bases(several: Sequence[Cell], found: Sequence[Cell]) -> tuple[str, ..
     return tuple(dict.fromkeys([*(cell.name for cell in several), *bases]))
 
 
+def _few(cells: _Cells, of: Sequence[Cell]) -> list[str]:
+    """Those with a share that has no interval."""
+    return [cell.name for cell in of if cell.name in cells.shares and cells.shares[cell.name].spread != INTERVAL]
+
+
+def _of_fewer(cells: _Cells) -> str:
+    """What would say why fewer devices have less."""
+    few = _few(cells, cells.fewer)
+    if few:
+        return f"launches: 6 of {listed(few)} and of the base"
+    return f"what is different about {listed([cell.name for cell in cells.fewer])}: measure them again"
+
+
 def _above(cells: _Cells) -> str:
     if not cells.lack:
         return "No larger number was measured."
@@ -148,9 +171,11 @@ def _next_steps(cells: _Cells) -> tuple[str, ...]:
 def _with_what_is_open(said: Sentence, cells: _Cells, wanted: str) -> Sentence:
     """Why cells on more devices are undecided, and what would decide them."""
     based = [cell for cell in cells.undecided if cell.name in cells.shares]
-    few = [cell.name for cell in based if cells.shares[cell.name].spread != INTERVAL]
+    few = _few(cells, based)
     across = [cell for cell in based if cell.name not in few]
-    baseless = [cell.name for cell in cells.undecided if cell not in based]
+    without = [cell for cell in cells.undecided if cell not in based]
+    baseless = [cell.name for cell in without if not text(cell.summary.base_cell)]
+    timeless = [cell.name for cell in without if cell.name not in baseless]
     why, missing, next_steps = [], [], []
     if few:
         why.append(f"There is no interval for {listed(few)}: it takes 6 launches of each and of the base.")
@@ -163,10 +188,15 @@ def _with_what_is_open(said: Sentence, cells: _Cells, wanted: str) -> Sentence:
     if baseless:
         why.append(f"There is no base for {listed(baseless)}: one device with all else equal.")
         missing.append(f"a base of {listed(baseless)}")
+    if timeless:
+        why.append(f"Rows of {listed(timeless)} have a base and no scaling efficiency.")
+        missing.append(f"times of {listed(timeless)}, and of their bases")
     if few:
         next_steps.append(MAKE_MORE)
     elif across:
         next_steps.append(NARROWER)
     if baseless:
         next_steps.append(ADD_A_BASE)
+    if timeless:
+        next_steps.append(AGAIN)
     return replace(said, why=" ".join(why), missing="; ".join(missing), next_steps=tuple(next_steps))

@@ -35,15 +35,15 @@ def energy(found: Sequence[Cell], absent: Sequence[Cell], monitor: pd.DataFrame)
     counted = [kind for kind in KINDS if found and all(_all_tell(by_cell.get(cell.name), cell, kind) for cell in found)]
     if not counted:
         reasons = [reason for reason in map(text, counters.reason.unique()) if reason]
-        because = "no kind of device told its energy in every launch"
-        return withheld(
+        said = withheld(
             ENERGY,
-            f"{because} ({'; '.join(reasons)})" if reasons else because,
+            "no kind of device told its energy in every launch" if len(monitor) else "nothing was monitored",
             "energy counters of all GPUs (NVML) or CPU packages (RAPL)",
             "Measure on a machine whose energy counters you may read."
-            if reasons
+            if len(monitor)
             else "Set monitor_interval_s, on a machine whose energy counters you may read.",
         )
+        return replace(said, why=f"What the monitor says: {'; '.join(reasons)}." if reasons else "")
     energies_J = {cell.name: _energies_J(by_cell[cell.name], counted) for cell in found}
     if any(energy_J <= 0 for launches in energies_J.values() for energy_J in launches):
         return withheld(

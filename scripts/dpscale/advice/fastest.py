@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpscale.advice.cells import INTERVAL, Cell, base_of, on_more_devices, other_precision, reasons_of
+from dpscale.advice.cells import (
+    INTERVAL,
+    Cell,
+    base_of,
+    evidence_of,
+    on_more_devices,
+    other_precision,
+    reasons_of,
+    text,
+    to_measure,
+)
 from dpscale.advice.least import Least, least
 from dpscale.advice.ranking import Candidate, Ranking, rank
-from dpscale.advice.sentences import SHOWN, Sentence
+from dpscale.advice.sentences import SHOWN, Evidence, Sentence
 from dpscale.advice.words import amount
 from dpscale.tables.cells import floats
 from dpscale.words import counted
@@ -36,19 +46,26 @@ def fastest(found: Sequence[Cell], absent: Sequence[Cell]) -> Sentence:
         return said
     best = ranking.best.cell
     if said.support == SHOWN:
-        said = replace(said, next_steps=(_next_step(best, found, absent),))
-    cautions = filter(None, [_learns_less(best, found), other_precision(best, found)])
-    return replace(said, warnings=(*said.warnings, *cautions))
+        planned = [] if on_more_devices(best, found) else on_more_devices(best, absent)
+        said = replace(
+            said,
+            why=f"{said.why} {reasons_of(planned)}".strip(),
+            next_steps=(to_measure(planned) if planned else _next_step(best, found),),
+            follows_from=[*said.follows_from, *evidence_of(planned)],
+        )
+    if less := _learns_less(best, found):
+        compared = Evidence("summary.csv", ("final_accuracy", "spread"), (best.name, text(best.summary.base_cell)))
+        said = replace(said, warnings=(*said.warnings, less), follows_from=[*said.follows_from, compared])
+    if caution := other_precision(best, found):
+        said = replace(said, warnings=(*said.warnings, caution))
+    return said
 
 
-def _next_step(best: Cell, found: Sequence[Cell], absent: Sequence[Cell]) -> str:
+def _next_step(best: Cell, found: Sequence[Cell]) -> str:
     more = on_more_devices(best, found)
     if more:
         most = max(cell.devices for cell in more)
         return f"Train on {best.devices} rather than {most} devices: more of them did not help here."
-    planned = on_more_devices(best, absent)
-    if planned:
-        return f"On more devices nothing was measured ({reasons_of(planned)})."
     way = f"{best.summary.strategy}/{best.summary.launcher} in {best.summary.precision}"
     if best.summary.base == "single":
         return f"{way} trains on one device only: add other strategies, and larger topologies, to know what more would bring."

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dpscale.advice.cells import Cell, reasons_of, warnings_of
+from dpscale.advice.cells import Cell, evidence_of, reasons_of, to_measure, warnings_of
 from dpscale.advice.ranking import Ranking
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, number
+from dpscale.advice.words import amount, decimals, number
 from dpscale.statistics import Estimate
 from dpscale.words import counted, listed
 
 MAKE_MORE = "Run `make more`, which repeats the cells that need it."
+NEAR = 1.05  # times the best median: up to there fewer devices are advised
 AT_LEAST = 6  # launches that it makes of each
+TRAIN = "Add a strategy that trains a model."
 NARROWER = "Run `make MORE=1 more`, for narrower intervals."
 
 
@@ -42,9 +44,9 @@ def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sent
     """The answer. Where it is shown, the next step is left to who asks."""
     if ranking is None:
         because = "no cell that trains a model was measured"
-        if absent:
-            because = f"{because} ({reasons_of(absent)})"
-        return withheld(asked, because, "launches of at least two cells")
+        step = to_measure(absent) if absent else TRAIN
+        said = withheld(asked, because, "launches of at least two cells", step)
+        return replace(said, why=reasons_of(absent), follows_from=evidence_of(absent))
     name, costs = ranking.best.cell.name, asked.shown(ranking.best.estimate)
     shared = Sentence(
         about=asked.about,
@@ -60,11 +62,10 @@ def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sent
         return replace(
             shared,
             verdict=f"Which cell {asked.does} can't be said: {name} is the only one; an epoch took {costs}.",
-            why=f"Planned, but without any measurement: {reasons_of(absent)}." if absent else "",
+            why=reasons_of(absent),
             missing="launches of another strategy, launcher or topology",
-            next_steps=("Measure what is planned.",)
-            if absent
-            else ("Add strategies or topologies to the experiment.",),
+            next_steps=(to_measure(absent) if absent else "Add strategies or topologies to the experiment.",),
+            follows_from=[*shared.follows_from, *evidence_of(absent)],
         )
     if not ranking.open:
         return replace(
@@ -101,11 +102,19 @@ def _names(ranking: Ranking) -> tuple[str, ...]:
 def _beyond_noise(asked: Least, ranking: Ranking) -> str:
     """Which others are shown to take more, and how much more the nearest of them takes."""
     nearest = ranking.won[0]
-    name, times = nearest.other.cell.name, amount(nearest.versus.ratio, "times")
+    name, much = nearest.other.cell.name, _as_much(nearest.versus.ratio)
     if len(ranking.won) == 1:
-        return f"{name} takes {times} as much {asked.noun}, which is beyond noise."
+        return f"{name} takes {much} {asked.noun}, which is beyond noise."
     others = f"{len(ranking.won)} other cells" if ranking.open else f"All {len(ranking.won)} other cells"
-    return f"{others} take more {asked.noun}, beyond noise: the nearest, {name}, {times} as much."
+    return f"{others} take more {asked.noun}, beyond noise: the nearest, {name}, {much}."
+
+
+def _as_much(ratio: Estimate) -> str:
+    """Of very little more, how much that is: three digits of a ratio would show none of it."""
+    if ratio.low < 1.01:
+        value, low, high = (100 * (end - 1) for end in (ratio.value, ratio.low, ratio.high))
+        return amount(Estimate(value, low, high, ratio.spread), "% more")
+    return f"{amount(ratio, 'times')} as much"
 
 
 def _open(asked: Least, ranking: Ranking) -> Iterator[str]:
@@ -120,22 +129,22 @@ def _open(asked: Least, ranking: Ranking) -> Iterator[str]:
         yield f"Launches of {listed(among)} lie among its own."
     for duel in ranking.open:
         if not duel.too_few:
-            ratio = duel.versus.ratio
-            if ratio.low > 1:
-                yield (
-                    f"{duel.other.cell.name} takes from {_percent(ratio.low)} to {_percent(ratio.high)} {asked.noun} "
-                    f"({ratio.spread}), but the rank test does not show it."
-                )
-                continue
-            yield (
-                f"{duel.other.cell.name} may take from {_percent(ratio.low)} to {_percent(ratio.high)} {asked.noun} "
-                f"({ratio.spread})."
-            )
+            yield _undecided(duel.other.cell.name, duel.versus.ratio, asked.noun)
+
+
+def _undecided(name: str, ratio: Estimate, noun: str) -> str:
+    if ratio.low == ratio.high == 1:
+        return f"All launches of {name} took as much {noun}."
+    between = f"from {_percent(ratio.low)} to {_percent(ratio.high)} {noun} ({ratio.spread})"
+    if ratio.low > 1:
+        return f"{name} takes {between}, but the rank test does not show it."
+    return f"{name} may take {between}."
 
 
 def _percent(ratio: float) -> str:
     """`3.2 % less` of 0.968."""
-    return f"{number(100 * abs(ratio - 1), 1)} % {'less' if ratio < 1 else 'more'}"
+    percent = 100 * abs(ratio - 1)
+    return f"{number(percent, max(1, decimals(percent)) if percent < 0.1 else 1)} % {'less' if ratio < 1 else 'more'}"
 
 
 def _missing(ranking: Ranking) -> str:
@@ -150,14 +159,19 @@ def _missing(ranking: Ranking) -> str:
 def _next_steps(ranking: Ranking) -> tuple[str, ...]:
     if ranking.too_few:
         return (MAKE_MORE if ranking.needed <= AT_LEAST else f"Set repeats: {ranking.needed}.",)
-    times = {ranking.best.cell.name: 1.0, **{duel.other.cell.name: duel.versus.ratio.value for duel in ranking.open}}
-    fewest = min(ranking.contenders, key=lambda cell: (cell.devices, times[cell.name]))
-    others = [cell for cell in ranking.contenders if cell.devices == fewest.devices and cell is not fewest]
-    why = (
-        "with the best median of those on the fewest devices" if others else "of these the one with the fewest devices"
-    )
+    best = ranking.best.cell
+    times = {best.name: 1.0, **{duel.other.cell.name: duel.versus.ratio.value for duel in ranking.open}}
+    near = [cell for cell in ranking.contenders if times[cell.name] <= NEAR]
+    fewest = min(near, key=lambda cell: (cell.devices, times[cell.name]))
+    if len(near) == 1:
+        why = "which has the best median by far"
+    elif any(cell.devices == fewest.devices and cell is not fewest for cell in near):
+        why = "with the best median of those on the fewest devices"
+    else:
+        why = "of these the one with the fewest devices"
     if times[fewest.name] > 1:
-        why += f" (its median is {number(times[fewest.name])} times that of {ranking.best.cell.name})"
-    take = f"Take {fewest.name}, {why}, unless more launches tell them apart."
+        why += f": its median is {number(times[fewest.name])} times that of {best.name}"
     equal = all(duel.versus.ratio.low == duel.versus.ratio.high == 1 for duel in ranking.open)
-    return (f"Take {fewest.name}, {why}: all launches are equal.",) if equal else (take, NARROWER)
+    if equal:
+        return (f"Take {fewest.name}, {why}: all launches are equal.",)
+    return (f"Take {fewest.name}, {why}; more launches may tell them apart.", NARROWER)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dpscale.advice.cells import INTERVAL, Cell, base_of, text, warnings_of
+from dpscale.advice.cells import INTERVAL, Cell, base_of, text, to_measure, warnings_of
+from dpscale.advice.least import MAKE_MORE, TRAIN
 from dpscale.advice.peaks import peak_of
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.settings import AdviceConfig
@@ -53,12 +54,23 @@ class _Scale:
         return throughput.times(100 * self.GFLOP_per_sample * GIGA / (self.peak_TFLOP_per_s * TERA))
 
 
-def share_of_peak(found: Sequence[Cell], best: Cell | None, flops: Flops | None, settings: AdviceConfig) -> Sentence:
+def share_of_peak(
+    found: Sequence[Cell], absent: Sequence[Cell], best: Cell | None, flops: Flops | None, settings: AdviceConfig
+) -> Sentence:
     """Of the fastest cell, by the medians, and of its base."""
     unknown = "What share of the devices' peak is reached can't be said"
     said = Sentence(about="peak", support=WITHHELD, verdict=f"{unknown}.", unit="%")
     if best is None:
-        return replace(said, verdict=f"{unknown}: nothing was measured.", missing="launches")
+        return replace(
+            said,
+            verdict=f"{unknown}: nothing was measured.",
+            missing="launches",
+            next_steps=(to_measure(absent) if absent else TRAIN,),
+        )
+    rates = Evidence(
+        "summary.csv", ("throughput_per_device_samples_per_s", "effective_precision", "base_cell"), (best.name,)
+    )
+    said = replace(said, follows_from=[rates])
     precision = precision_of(best)
     peak, source = _peak(best, precision, settings)
     if peak is None:
@@ -74,6 +86,7 @@ def share_of_peak(found: Sequence[Cell], best: Cell | None, flops: Flops | None,
             said,
             verdict=f"{unknown}: of the operations that the model asks for, {because}.",
             missing="how many operations a sample takes",
+            next_steps=("Use a model whose operations PyTorch's FlopCounterMode counts.",),
         )
     scale = _Scale(precision, peak, source, flops.per_sample / GIGA)
     share = scale.share(best)
@@ -95,15 +108,14 @@ def share_of_peak(found: Sequence[Cell], best: Cell | None, flops: Flops | None,
         verdict=f"{best.name} reaches {amount(share, '%')} of its devices' peak, {number(peak)} TFLOP/s each in {precision}.",
         why=_why(best, base, scale),
         missing="" if interval else f"launches: 6 of {best.name}, for an interval",
-        next_steps=() if base is None else (_next_step(best, share, scale.share(base)),),
+        next_steps=(
+            *([] if interval else [MAKE_MORE]),
+            *([] if base is None else [_next_step(best, share, scale.share(base))]),
+        ),
         cell=best.name,
         estimate=share,
         follows_from=[
-            Evidence(
-                "summary.csv",
-                ("throughput_per_device_samples_per_s", "effective_precision"),
-                tuple(dict.fromkeys(cell.name for cell in (best, base) if cell is not None)),
-            ),
+            replace(rates, rows=tuple(dict.fromkeys(cell.name for cell in (best, base) if cell is not None))),
             Evidence("flops.json", ("flops_per_sample",), ("the model",)),
         ],
         warnings=warnings_of([best]),

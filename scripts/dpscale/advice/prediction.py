@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpscale.advice.cells import INTERVAL, Cell
 from dpscale.advice.fastest import by_time
+from dpscale.advice.least import MAKE_MORE
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.words import amount, number
 from dpscale.scaling_model.losses import NOTHING
@@ -77,10 +78,11 @@ def prediction(table: pd.DataFrame, found: Sequence[Cell]) -> Sentence:
     least_devices = [0 if rival is None else rival.devices for rival in rivals]
     more = ahead[ahead.devices > least_devices]
     if more.empty:
-        rivals_names = listed(dict.fromkeys(rival.name for rival in rivals if rival is not None))
+        names = tuple(dict.fromkeys(rival.name for rival in rivals if rival is not None))
         return replace(
             said,
-            verdict=f"{said.verdict}: nothing is predicted on more devices than {rivals_names} used, the fastest of its strategy.",
+            verdict=f"{said.verdict}: nothing is predicted on more devices than {listed(names)} used, the fastest of its strategy.",
+            follows_from=_with(said.follows_from, *names),
             why=record,
             missing="predictions on more devices: prediction.topologies",
             next_steps=("Name larger topologies in prediction.topologies.",),
@@ -90,7 +92,13 @@ def prediction(table: pd.DataFrame, found: Sequence[Cell]) -> Sentence:
     rival = _rival(best, found)
     if fastest is not None and rival is not None and rival is not fastest:
         record = f"Of all that was measured {fastest.name} took the least. {record}"
+        said = replace(said, follows_from=_with(said.follows_from, fastest.name))
     return _of_best(said, best, record, rival)
+
+
+def _with(evidence: Sequence[Evidence], *measured: str) -> list[Evidence]:
+    """And how long an epoch took in measured cells."""
+    return [*evidence, Evidence("summary.csv", ("epoch_time_s", "spread"), measured)]
 
 
 def _rival(row: Any, found: Sequence[Cell]) -> Cell | None:
@@ -140,17 +148,19 @@ def _of_best(said: Sentence, best: Any, record: str, fastest: Cell | None) -> Se
             verdict=f"{what}.",
             why=why,
             missing=f"a measured cell of {_way(best)} to compare with",
+            next_steps=(f"Measure {_way(best)}, to compare with.",),
         )
     rival = f"{fastest.name}, which took the least of what was measured of {_way(best)}"
-    evidence = [*said.follows_from, Evidence("summary.csv", ("epoch_time_s",), (fastest.name,))]
-    said = replace(said, why=why, follows_from=evidence)
+    said = replace(said, why=why, follows_from=_with(said.follows_from, fastest.name))
     if measured.spread != INTERVAL or (takes.low <= measured.high and measured.low <= takes.high):
         return replace(
             said,
             support=PARTLY,
             verdict=f"{what}; whether that is less than {fastest.name} is open, which took {amount(measured, 's')}.",
             missing=f"launches: 6 of {fastest.name}" if measured.spread != INTERVAL else f"launches of {name_of(best)}",
-            next_steps=(f"Measure {best.nodes}x{best.devices_per_node} to know.",),
+            next_steps=(
+                MAKE_MORE if measured.spread != INTERVAL else f"Measure {best.nodes}x{best.devices_per_node} to know.",
+            ),
         )
     if takes.high < measured.low:
         return replace(

@@ -38,7 +38,7 @@ def advise(tables: Tables, settings: AdviceConfig, flops: Flops | None = None) -
         device_hours(found, absent, ranking),
         money(found, absent, settings),
         energy(found, absent, tables["monitor"]),
-        share_of_peak(found, best, flops, settings),
+        share_of_peak(found, absent, best, flops, settings),
         *limits(measured, tables),
         prediction(tables["prediction"], found),
     ]
