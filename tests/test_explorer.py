@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from browsing import opened, serious_violations
 from explored import CELLS, EXPERIMENT, MEASURED, PREDICTED, REASON, RERUN, Explored, cell, tables_of
-from factories import a_single_trial, a_trial, an_unavailable_record, repeats
+from factories import a_single_trial, a_trial, an_unavailable_record, explained_record, repeats
 
 from dpscale.config import FigureConfig
 from dpscale.explorer.cells import cells_of, looks_of, trials_of
@@ -426,12 +426,14 @@ def test_speedups_are_apart_over_any_number_of_devices():
 
 def test_long_names_keep_to_a_phone_and_every_column_is_reached(browser: Any, tmp_path: Path):
     file = tmp_path / "explore.html"
-    file.write_text(page_of([*repeats(a_single_trial(), [2.0]), *repeats(a_trial(strategy="x" * 80), [2.0])]))
+    alike = [explained_record(a_trial(strategy=f"{'x' * 40}{letter}{'x' * 39}", explain=True)) for letter in "ab"]
+    file.write_text(page_of([*repeats(a_single_trial(), [2.0]), *repeats(a_trial(strategy="x" * 80), [2.0]), *alike]))
     with opened(browser, file, f"#{'x' * 80}/spawn/1x2", viewport=PHONE) as page:
         page.wait_for_selector("html[data-ready]", state="attached")
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
         assert page.locator("th.column-utilization_percent").is_visible()
-        name, long_name = (button.bounding_box()["height"] for button in page.locator("#rows button").all())
+        assert len({*page.evaluate("model('causes_range').factors")}) == len(alike)
+        name, long_name, *_ = (button.bounding_box()["height"] for button in page.locator("#rows button").all())
         assert name < long_name  # that of a usual length stays on its line
         assert page.locator("#theme").bounding_box()["height"] < 40
         assert page.get_by_role("link", name="record of").first.bounding_box()["height"] >= 24

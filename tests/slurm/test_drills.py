@@ -84,6 +84,7 @@ def test_a_running_job_is_cancelled(long: ClusterCheckout) -> None:
 def test_the_user_interrupts_at_the_login_node(long: ClusterCheckout, to_group: bool) -> None:
     process = long.start(TARGET)
     wait_for_steps(long, process)
+    long.ranks()[0].suspend()  # so that the trial is still there when Snakemake has heard
     os.killpg(process.pid, signal.SIGINT) if to_group else process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=GONE_S)
     assert process.returncode != 0, output

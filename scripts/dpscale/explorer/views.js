@@ -8,6 +8,8 @@ const MOST_BARS = 16; // that a reader can tell apart; the others come with a fi
 const BAR_PX = 26;
 const AXES_PX = 70;
 const NOTE_LETTERS = 140;
+const LABEL_LETTERS = 28;
+const LABEL_END = 17; // of which the launcher and the topology are
 const MS = 1000;
 // Bokeh's hatches, as paths in a square of 12
 const HATCHES = {
@@ -118,6 +120,7 @@ function drawBars() {
   whyUnexplained(explained.length, bars.length);
   if (!bars.length) return;
   const data = { cell: bars.map((index) => cells.cell[index]), rounds: bars.map((index) => cells.cause_rounds[index]) };
+  data.label = labelsOf(data.cell);
   for (const [name, column] of [["step", "step_s"], ["step_low", "step_s_low"], ["step_high", "step_s_high"]]) {
     data[name] = bars.map((index) => MS * cells[column][index]);
   }
@@ -129,10 +132,21 @@ function drawBars() {
     data[`${part}_right`] = data[part].map((value, row) => left[row] + value);
     data[part].forEach((value, row) => (ends[row][value < 0 ? "below" : "above"] += value));
   }
-  model("causes_range").factors = [...data.cell].reverse();
+  model("causes_range").factors = [...data.label].reverse();
   model("causes").height = AXES_PX + BAR_PX * bars.length;
   model("bars").data = data;
   model("bars").selected.indices = chosenBar() === null ? [] : [chosenBar()];
+}
+
+// Names beside bars leave room for these, so that long ones have a middle left out; no two are the same.
+function labelsOf(names) {
+  const labels = [];
+  for (const name of names) {
+    const short = name.length > LABEL_LETTERS ? `${name.slice(0, LABEL_LETTERS - LABEL_END - 1)}…${name.slice(-LABEL_END)}` : name;
+    const same = labels.filter((label) => label.startsWith(short)).length;
+    labels.push(same ? `${short} (${same + 1})` : short);
+  }
+  return labels;
 }
 
 function chosenBar() {

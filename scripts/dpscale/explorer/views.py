@@ -49,7 +49,7 @@ class Views:
         self.settings = settings
         self.cells = _source("cells", [*OF_CELLS, *_with_ends(*DRAWN), "place"])
         self.lines = _source("lines", ["places", *DRAWN, "colour", "dash"])
-        self.bars = _source("bars", ["cell", "rounds", *_with_ends("step"), *PARTS, *_sides(PARTS)])
+        self.bars = _source("bars", ["cell", "label", "rounds", *_with_ends("step"), *PARTS, *_sides(PARTS)])
         self.pointed = _source("pointed", ["place", *DRAWN])
         self.shown = CDSView(filter=AllIndices(), name="shown")
 
@@ -136,11 +136,12 @@ class Views:
             name="causes",
         )
         plot.ygrid.visible = False
+        plot.xaxis.ticker.desired_num_ticks = 4  # beside names of cells a phone has little room
         colour_of = colours(list(PARTS), self.settings)
         bars = []
         for (part, name), hatch in zip(PARTS.items(), HATCHES, strict=True):
             bar = plot.hbar(
-                y="cell",
+                y="label",
                 left=f"{part}_left",
                 right=f"{part}_right",
                 height=0.72,
@@ -159,9 +160,9 @@ class Views:
             text = f"{name}: @{part}{{0.00}} ms of @step{{0.00}} (@step_low{{0.00}} to @step_high{{0.00}})"
             plot.add_tools(HoverTool(renderers=[bar], tooltips=_tip(f"{text}<br>@rounds rounds")))
         plot.segment(
-            "step_low", "cell", "step_high", "cell", source=self.bars, line_width=1.5, **_whole("step_interval")
+            "step_low", "label", "step_high", "label", source=self.bars, line_width=1.5, **_whole("step_interval")
         )
-        plot.scatter("step", "cell", source=self.bars, marker="diamond", size=12, **_whole("step"))
+        plot.scatter("step", "label", source=self.bars, marker="diamond", size=12, **_whole("step"))
         plot.add_tools(TapTool(renderers=bars))
         return plot
 
