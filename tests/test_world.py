@@ -27,9 +27,15 @@ from dpscale.world import process_group
 from launching import small_trial
 
 
+def name_of(task):
+    try:
+        return open(f"/proc/self/task/{task}/comm").read().strip()
+    except FileNotFoundError:  # it ended after it was listed
+        return ""
+
+
 def threads():
-    comms = (open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task"))
-    return sorted(name for name in comms if "gloo" in name)
+    return sorted(name for name in map(name_of, os.listdir("/proc/self/task")) if "gloo" in name)
 
 
 def train(world):
