@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
+from dpscale.words import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,24 @@ def measured(cell: pd.DataFrame) -> pd.DataFrame:
 def floats(rows: pd.DataFrame, column: str) -> list[float]:
     """What there is in a column."""
     return rows[column].dropna().astype(float).tolist()
+
+
+def reaches(cells: pd.DataFrame, *counts: str) -> str:
+    """What lies between low and high; where it is not the same in all cells, of which numbers of launches each is.
+
+    Args:
+        cells: with a column `spread`.
+        counts: columns with a number of launches each.
+    """
+    kinds = list(cells.spread.dropna().unique())
+    if len(kinds) < 2:
+        return "".join(kinds)
+    return listed(f"{kind} where n is {_numbers_of(cells[cells.spread == kind][[*counts]])}" for kind in kinds)
+
+
+def _numbers_of(counts: pd.DataFrame) -> str:
+    rows = sorted(set(counts.itertuples(index=False, name=None)))
+    return listed((", ".join(map(str, row)) for row in rows), last="or")
 
 
 @dataclass(frozen=True)
