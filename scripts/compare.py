@@ -29,7 +29,7 @@ from dpscale.errors import entry_point
 from dpscale.figures import render
 from dpscale.files import sha256_of, write_atomically
 from dpscale.snapshots import FOLDER, occasion
-from dpscale.tables.cells import name_of
+from dpscale.tables.cells import name_of, reaches
 from dpscale.tables.changes import SAME_LAUNCHES, changes, environment_changes, is_slower, is_untested
 from dpscale.typed import validated
 
@@ -58,8 +58,8 @@ def described(tables: dict[str, pd.DataFrame], before: Occasion, after: Occasion
     cells = tables["changes"]
     header = ["cell", "before, s", "after, s", "throughput ratio", "effect", "p (Holm)", "n", "verdict"]
     yield f"{tabulate([_row(cell) for cell in cells.itertuples()], header, disable_numparse=True)}\n"
-    for spread in dict.fromkeys(cells.spread.dropna()):
-        yield f"In brackets: {spread}. Ratio: after / before, below 1 it became slower. Effect: Cliff's delta."
+    if between := reaches(cells, "repeats_before", "repeats_after"):
+        yield f"In brackets: {between}. Ratio: after / before, below 1 it became slower. Effect: Cliff's delta."
     slower: list[Any] = list(cells[is_slower(cells)].itertuples())
     untested: list[Any] = list(cells[is_untested(cells)].itertuples())
     for cell in slower:

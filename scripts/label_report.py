@@ -1,4 +1,5 @@
-"""Give what Snakemake's report shows as a picture alone a name, for readers who hear it: a script at the end of the page."""
+"""Mend Snakemake's report, at the end of its page: a script names what is shown as a picture alone, for readers who hear it; a
+style lets its menu cover nothing on narrow screens."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from pathlib import Path
 from dpscale.errors import UserError, entry_point
 from dpscale.files import write_atomically
 
-LABELS = Path(__file__).parents[1] / "workflow" / "report" / "labels.js"
+FOLDER = Path(__file__).parents[1] / "workflow" / "report"
+LABELS, NARROW = FOLDER / "labels.js", FOLDER / "narrow.css"
 END = "</body>"
 
 
@@ -22,7 +24,8 @@ def main() -> int:
     before, end, after = page.rpartition(END)
     if not end:
         raise UserError(f"{args.report}: no end of a page in it; make it anew by snakemake --report {args.report}")
-    write_atomically(args.report, f"{before}<script>\n{LABELS.read_text()}</script>\n{end}{after}".encode())
+    mended = f"<style>\n{NARROW.read_text()}</style>\n<script>\n{LABELS.read_text()}</script>\n"
+    write_atomically(args.report, f"{before}{mended}{end}{after}".encode())
     return 0
 
 

@@ -14,6 +14,7 @@ from dpscale.disk import room_for
 from dpscale.errors import entry_point
 from dpscale.files import SEAL, sealed_by
 from dpscale.forecasting.ledger import LEDGER, read_ledger
+from dpscale.tables.schema import TABLES
 
 MEASUREMENTS = (  # where they lie
     f"*/trials/*/*/*/*/{record.RECORD}",
@@ -38,8 +39,8 @@ def changed_since_made(results: Path) -> Iterator[tuple[Path, str]]:
     """
     for path in sorted(results.glob(f"*/predictions/{LEDGER}")):
         read_ledger(path)
-    for seal in sorted(results.rglob(SEAL)):
-        path = sealed_by(seal)
+    tables = [path for name in TABLES for path in results.glob(f"*/tables/{name}.csv")]  # with a seal or without
+    for path in sorted({*map(sealed_by, results.rglob(SEAL)), *tables}):
         if path.name != LEDGER and path.exists() and (wrong := what_is_wrong(path, results)):
             yield path, f"{wrong}; set aside as {aside(path).name}, to be made again"
 

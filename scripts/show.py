@@ -14,7 +14,7 @@ from tabulate import tabulate
 
 from dpscale.errors import entry_point
 from dpscale.tables import read_table
-from dpscale.tables.cells import name_of
+from dpscale.tables.cells import name_of, reaches
 
 WIDTH = 120  # of text
 COLUMNS = {
@@ -63,8 +63,8 @@ def main() -> int:
         rows = [[with_range(cell, column) for column in COLUMNS] for _, cell in summary.iterrows()]
         print(f"\n{summary.experiment.iloc[0]}\n")
         print(tabulate(rows, list(COLUMNS.values()), disable_numparse=True))
-        for spread in summary.spread.dropna().unique():
-            print(f"\nMedians; in brackets: {spread}.")
+        if between := reaches(summary, "repeats"):
+            print(f"\nMedians; in brackets: {between}.")
         for cell in summary[summary.status != "ok"].itertuples():
             print(f"{name_of(cell)}: {cell.status}: {cell.reason}")
         for warning, cells in summary[summary.warnings.notna()].groupby("warnings", sort=False):

@@ -261,6 +261,20 @@ def printed(before: Occasion, after: Occasion) -> str:
     return "\n".join(compare.described(tables, before, after))
 
 
+@pytest.mark.parametrize(
+    ("few", "said"),
+    [
+        (TEN, "95 % interval"),
+        (TEN[:3], "95 % interval where n is 10, 10 and range of 3 and 10 where n is 3, 10 or 10, 3"),
+    ],
+)
+def test_what_is_in_brackets_is_said_once_and_of_which_cells_it_is(few, said):
+    cells = [{"ddp": TEN, "single": few, "apex": TEN}, {"ddp": TEN, "single": TEN, "apex": few}]
+    text = printed(*map(an_occasion, cells))
+    assert text.count("In brackets") == 1
+    assert f"In brackets: {said}. Ratio: after / before" in text
+
+
 def test_what_differs_is_printed_before_any_cell():
     text = printed(an_occasion({"ddp": TEN}), an_occasion({"ddp": times(2)}, torch="2.15.0"))
     assert text.index("2.14.1") < text.index("2.15.0") < text.index("small/ddp/spawn/1x2")

@@ -83,6 +83,18 @@ def test_p_values_are_adjusted_for_all_pairs_of_the_table():
     assert (pairs.p_value_holm >= pairs.p_value).all()
 
 
+def test_pairs_that_can_not_be_tested_take_nothing_from_those_that_can():
+    """Of eight strategies six were launched once: 27 of 28 pairs can show nothing, and the other is judged by itself."""
+    once = [repeats(a_trial(strategy=f"s{number}", base="ddp"), [2.0]) for number in range(6)]
+    pairs = comparisons_of(repeats(ONE, times(2)[:6]), repeats(TWO, SEVEN[:6]), *once)
+    tested = pairs[pairs.p_value_holm.notna()]
+    assert tested[["strategy", "other", "verdict", "repeats_needed"]].to_numpy().tolist() == [
+        ["two", "one", "faster", 6]
+    ]
+    assert tested.p_value_holm.tolist() == tested.p_value.tolist()
+    assert set(pairs.drop(tested.index).verdict) == {"too few repeats: it takes 7 of each"}  # if all had as many
+
+
 def test_the_ratio_is_of_throughputs_where_batches_differ():
     """Twice the samples in the same time is twice as fast, and the table says what differs."""
     large = replace(TWO, batch_size_per_device=64)

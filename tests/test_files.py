@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dpscale import files
+from dpscale.damage import what_is_wrong
 from dpscale.disk import DiskIsFull
 from dpscale.errors import Damaged, UserError, entry_point
 from dpscale.files import (
@@ -66,6 +67,35 @@ def test_a_table_that_was_cut_or_edited_is_not_read(damage: Callable[[Path], Non
     damage(table)
     with pytest.raises(Damaged, match=rf"{table}: cut or changed since it was made; delete it and run snakemake again"):
         read_table(table.parent, "summary")
+
+
+@pytest.mark.parametrize("kept", range(len(TABLE)))
+def test_without_its_seal_a_table_that_ends_within_a_row_is_not_read(kept: int, table: Path):
+    """Also within the last number, half of which is one."""
+    seal_of(table).unlink()
+    table.write_bytes(TABLE[:kept])
+    if kept and TABLE[:kept].endswith(b"\n"):
+        assert len(read_table(table.parent, "summary")) < 2  # where rows end, the seal alone could tell
+        return
+    said = f"{table}: not a whole table: a row of it is cut; delete it and run snakemake again"
+    with pytest.raises(Damaged, match=said):
+        read_table(table.parent, "summary")
+    assert what_is_wrong(table, table.parents[2]) == said.partition(";")[0]
+
+
+@pytest.mark.parametrize("row", [b"ddp\n", b"ddp,1.0,2.0\n", b'"ddp,1.0\n', b"\xff,1.0\n"])
+def test_nor_is_one_with_a_row_of_another_length(row: bytes, table: Path):
+    seal_of(table).unlink()
+    table.write_bytes(TABLE + row)
+    with pytest.raises(Damaged, match=f"{table}: not a whole table: a row of it is cut"):
+        read_table(table.parent, "summary")
+
+
+def test_a_whole_table_of_another_hand_needs_no_seal(table: Path):
+    """With cells of several lines, and with lines that end as on Windows."""
+    seal_of(table).unlink()
+    table.write_bytes(TABLE.replace(b"ddp", b'"two\nlines, and a ""quote"""').replace(b"\n", b"\r\n"))
+    assert len(read_table(table.parent, "summary")) == 2
 
 
 def test_no_figure_is_made_of_a_table_that_was_cut(table: Path, tmp_path: Path):

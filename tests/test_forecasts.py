@@ -17,7 +17,7 @@ from dpscale.config import FigureConfig, load_config
 from dpscale.errors import ConfigError, UserError
 from dpscale.figures import render
 from dpscale.figures.prediction import LAW_LOOKS, prediction
-from dpscale.files import seal_of
+from dpscale.files import seal_of, write_sealed
 from dpscale.forecasting import ledger
 from dpscale.forecasting.calibration_file import FILE, write_calibrations
 from dpscale.forecasting.forecasts import plan_forecasts
@@ -327,6 +327,43 @@ def test_a_ledger_that_is_lost_or_cut_is_missed_by_the_calibration_that_was_writ
         UserError, match=rf"{path}: .*missing.*; put the file back as it was, or move it and {FILE} away"
     ):
         ledger.refuse_lost(path.parent)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A folder of predictions beside the table that was made of them."""
+    folder = tmp_path / "predictions"
+    ledger.append_predictions(folder / ledger.LEDGER, [an_entry()])
+    found = ledger.append_launches(folder / ledger.LEDGER, [a_launch(), a_launch(started_at=LATER)])
+    (tmp_path / ledger.TABLE).parent.mkdir()
+    write_sealed(tmp_path / ledger.TABLE, make_table("small", found).to_csv(index=False).encode())
+    return folder
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_launches_that_were_cut_off_with_the_seal_are_missed_by_the_table_that_was_made_of_them(kept, lines):
+    path = kept / ledger.LEDGER
+    ledger.refuse_lost(kept)
+    seal_of(path).unlink()
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
+    with pytest.raises(UserError, match=rf"{path}: a line that .*prediction.csv was written after is missing; put the"):
+        ledger.refuse_lost(kept)
+
+
+@pytest.mark.parametrize("rest", ["", "a table", "of before\n1\n"])
+def test_no_launch_is_missed_by_a_table_that_does_not_name_a_line(kept, rest):
+    """Such as one that was cut, which its own readers refuse, or of an earlier version."""
+    (kept.parent / ledger.TABLE).write_text(rest)
+    ledger.refuse_lost(kept)
+    seal_of(kept.parent / ledger.TABLE).unlink()
+    ledger.refuse_lost(kept)
+
+
+def test_a_ledger_that_is_begun_anew_is_not_held_against_the_table_of_the_one_before(kept):
+    (kept / ledger.LEDGER).unlink()
+    ledger.refuse_lost(kept)
+    ledger.append_predictions(kept / ledger.LEDGER, [an_entry(predicted_at=TODAY)])
+    ledger.refuse_lost(kept)
 
 
 def test_without_predictions_nothing_is_lost(tmp_path):

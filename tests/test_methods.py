@@ -215,6 +215,13 @@ def test_pairs_are_tested_and_the_verdicts_counted() -> None:
     assert "Holm" in text["Sources of the methods"]
 
 
+def test_pairs_with_too_few_launches_are_counted_and_no_test_is_claimed() -> None:
+    slow = a_trial(strategy="slow", base="ddp")
+    text = said(a_study([*repeats(DDP, [2.0]), *repeats(slow, [4.0])]))
+    assert "no pair on one topology has enough launches for a test. Verdicts: too few repeats 1." in text["Statistics"]
+    assert "Holm" not in text["Statistics"] + text["Sources of the methods"]
+
+
 def test_the_placebo_gives_the_noise_floor() -> None:
     text = said(a_study([*FEW, *repeats(replace(DDP, strategy=PLACEBO), [2.6, 2.4, 3.0])]))
     assert "The placebo measures ddp on 1x2 once more" in text["Design"]

@@ -117,6 +117,40 @@ def test_it_can_be_heard(browser: Any, report: Path, width: int) -> None:
         assert serious_violations(page) == []
 
 
+def shown_in_view(shown: Any) -> dict[str, float]:
+    """Where it lies on the screen, which all of its width is on."""
+    box: dict[str, float] = shown.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    return box
+
+
+def test_on_a_narrow_screen_a_figure_is_as_wide_as_that_and_its_menu_covers_none_of_it(
+    browser: Any, report: Path
+) -> None:
+    with opened(browser, report, complains=["error"], viewport={"width": 390, "height": 844}) as page:
+        look_at(page, "small")
+        page.get_by_role("link", name="Show speedup", exact=True).press("Enter")
+        image, menu = page.get_by_role("img", name="speedup", exact=True), page.locator("#app nav").first
+        image.wait_for()
+        figure, above = shown_in_view(image), shown_in_view(menu)
+        assert figure["width"] > 300
+        assert figure["y"] >= above["y"] + above["height"]
+        page.get_by_role("link", name="Close the menu", exact=True).press("Enter")
+        page.wait_for_function("document.querySelector('#app nav').clientHeight === 0")
+        assert serious_violations(page) == []
+        page.get_by_role("link", name="Open the menu", exact=True).press("Enter")
+        page.get_by_role("link", name="Show speedup", exact=True).click()
+        assert page.complaints == []
+
+
+def test_on_a_narrow_screen_the_start_begins_on_it(browser: Any, report: Path) -> None:
+    with opened(browser, report, complains=["error"], viewport={"width": 390, "height": 844}) as page:
+        shown = page.locator("#app > div > nav + div > *").first
+        shown.wait_for()
+        assert shown.bounding_box()["x"] >= 0
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_result_leads_to_the_caption_that_says_how_to_read_it(

@@ -116,6 +116,17 @@ def test_what_is_made_of_results_and_was_cut_since(path: str, tmp_path: Path, ca
     assert said(tmp_path, capsys, monkeypatch) == ""
 
 
+def test_a_table_without_a_seal_that_ends_within_a_row(tmp_path: Path, capsys, monkeypatch):
+    table = tmp_path / "small/tables/timings.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("strategy,epoch_time_s\nddp,1.5\n")
+    assert said(tmp_path, capsys, monkeypatch) == ""
+    table.write_text("strategy,epoch_time_s\nddp,1.")
+    line = f"{table}: not a whole table: a row of it is cut; set aside as timings.damaged.csv, to be made again\n"
+    assert said(tmp_path, capsys, monkeypatch) == line
+    assert said(tmp_path, capsys, monkeypatch) == ""
+
+
 @pytest.mark.parametrize(
     ("sealed", "said"),
     [(True, "cut or changed since it was made"), (False, "line 1, or one before it, is not as it was written")],

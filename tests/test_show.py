@@ -30,6 +30,13 @@ def test_a_warning_that_cells_share_is_said_once_with_their_names(tmp_path, monk
     assert "single/spawn/1x1, ddp/spawn/1x2: shared nodes" in text
 
 
+def test_what_is_in_brackets_is_said_once_and_of_which_cells_it_is(tmp_path, monkeypatch, capsys):
+    rows = [*repeats(SINGLE, [2.0, 2.5, 3.0]), *repeats(DDP, [2.0 + place / 10 for place in range(6)])]
+    text = shown(tmp_path, monkeypatch, capsys, rows)
+    assert "\nMedians; in brackets: range of 3 where n is 3 and 95 % interval where n is 6.\n" in text
+    assert text.count("in brackets") == 1
+
+
 def test_the_noise_floor_is_said(tmp_path, monkeypatch, capsys):
     rows = [*repeats(DDP, [2.0, 2.0]), *repeats(replace(DDP, strategy=PLACEBO), [2.0, 2.5])]
     assert "noise floor, from placebo/spawn/1x2: 25.0 %" in shown(tmp_path, monkeypatch, capsys, rows)

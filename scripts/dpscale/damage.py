@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from dpscale import largest, record
 from dpscale.collectives import run
 from dpscale.errors import Damaged, UserError
-from dpscale.files import is_as_made
+from dpscale.files import how_changed
 from dpscale.forecasting.ledger import LEDGER, read_ledger
 
 
@@ -44,7 +44,7 @@ def what_is_wrong(path: Path, results: Path) -> str | None:
         read_ledger(path)
     if (folder_of := MEASURED.get(path.name)) is not None:
         return _wrong_measurement(path, path.parent.relative_to(results), folder_of)
-    return None if is_as_made(path) else f"{path}: cut or changed since it was made"
+    return f"{path}: {wrong}" if (wrong := how_changed(path)) else None
 
 
 def _wrong_measurement(path: Path, folder: PurePath, folder_of: Callable[[Path], PurePath]) -> str | None:

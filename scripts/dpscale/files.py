@@ -5,6 +5,7 @@ What is made of other files is sealed: its digest lies beside it, so that one wh
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -81,13 +82,36 @@ def write_sealed(path: Path, content: bytes) -> None:
     write_atomically(seal_of(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n".encode())
 
 
-def is_as_made(path: Path) -> bool:
-    """Whether a file is what its seal says; one without a seal, as those of another's hand, is."""
+def how_changed(path: Path) -> str | None:
+    """What a file's seal says is wrong with it. One without a seal, as those of another's hand, is as it was made, unless it is a
+    table of which rows are cut."""
     seal = seal_of(path)
-    return not seal.exists() or seal.read_text().split(" ")[0] == sha256_of(path)
+    if seal.exists():
+        return None if seal.read_text().split(" ")[0] == sha256_of(path) else "cut or changed since it was made"
+    return None if path.suffix != ".csv" or has_whole_rows(path) else "not a whole table: a row of it is cut"
+
+
+def is_as_made(path: Path) -> bool:
+    return how_changed(path) is None
+
+
+def has_whole_rows(table: Path) -> bool:
+    """Whether each row of a csv file is as long as its header, and the last one ends: readers fill the one that was cut, and
+    take half a number for a number."""
+    with table.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - 1))
+        if file.read() != b"\n":
+            return False
+    try:
+        with table.open(newline="", encoding="utf-8") as file:
+            rows = csv.reader(file, strict=True)
+            return len(set(map(len, filter(None, rows)))) == 1  # an empty line is no row
+    except (UnicodeDecodeError, csv.Error):
+        return False
 
 
 def refuse_changed(path: Path, remedy: str) -> None:
-    """Raises Damaged: it is not what its seal says."""
-    if path.exists() and not is_as_made(path):
-        raise Damaged(f"{path}: cut or changed since it was made; {remedy}")
+    """Raises Damaged: it is not what its seal says, or a table that is cut."""
+    if path.exists() and (wrong := how_changed(path)):
+        raise Damaged(f"{path}: {wrong}; {remedy}")

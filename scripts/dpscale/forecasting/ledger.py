@@ -2,12 +2,13 @@
 
 A line is a prediction of one topology of one strategy under one launcher, or a launch that was measured of one that stands
 there. A prediction is written once for the same code, inputs and setting: running again adds nothing, and what is measured later
-changes nothing. Each line ends with a digest of itself and of all before it; predictions that were cut off its end are missed by
-calibration.json, which names the last line that there was.
+changes nothing. Each line ends with a digest of itself and of all before it. What was cut off its end is missed by files that name
+the last line that there was: predictions by calibration.json, launches by the table `prediction`.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 from collections.abc import Sequence
@@ -17,12 +18,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dpscale.errors import Damaged, UserError
-from dpscale.files import refuse_changed, write_sealed
+from dpscale.files import is_as_made, refuse_changed, write_sealed
 from dpscale.forecasting.calibration_file import FILE, last_line_of
 from dpscale.record import RECORD
 
 LEDGER = "ledger.jsonl"
 DIGEST = "digest"  # key of a line
+TABLE = Path("tables", "prediction.csv")  # of the experiment: what the ledger comes to
+LAST_LINE = "ledger_last_line"  # column of that table
 PREDICTION, LAUNCH = "prediction", "launch"  # kinds of lines; one without is a prediction of before there were any
 REMEDY = f"put the file back as it was, or move it and {FILE} away to begin anew: what is measured by then is predicted afterwards"
 
@@ -182,15 +185,26 @@ def _digest(before: Any, data: dict[str, Any]) -> str:
 
 def refuse_lost(folder: Path) -> None:
     """Raises UserError: the folder's ledger is not there, lacks lines, or is not as it was written."""
-    path, calibration = folder / LEDGER, folder / FILE
+    path, calibration, table = folder / LEDGER, folder / FILE, folder.parent / TABLE
     ledger = read_ledger(path)
-    if not calibration.exists():
-        return
-    if not path.exists():
+    if calibration.exists() and not path.exists():
         raise UserError(f"{path}: missing, though {FILE} beside it was written after it; {REMEDY}")
-    last = last_line_of(calibration)
-    if last is not None and last not in ledger.digests:
-        raise UserError(f"{path}: a line that {FILE} beside it was written after is missing; {REMEDY}")
+    last_lines = {f"{FILE} beside it": last_line_of(calibration) if calibration.exists() else None}
+    last_lines[str(table)] = _last_line_by(table, ledger)
+    for witness, last in last_lines.items():
+        if last is not None and last not in ledger.digests:
+            raise UserError(f"{path}: a line that {witness} was written after is missing; {REMEDY}")
+
+
+def _last_line_by(table: Path, ledger: Ledger) -> str | None:
+    """The digest of the last line when the table was made. None without any; in a table that is itself damaged, which whoever
+    reads it says; and in one of another ledger, after which this one was begun anew."""
+    if not table.exists() or not is_as_made(table):
+        return None
+    with table.open(newline="", encoding="utf-8") as file:
+        row = next(csv.DictReader(file), {})
+    same = row.get("predicted_at") in {entry.predicted_at for entry in ledger.predictions}
+    return (row.get(LAST_LINE) or None) if same else None
 
 
 def append_predictions(path: Path, entries: Sequence[Entry]) -> list[Entry]:

@@ -132,15 +132,20 @@ def _estimates(study: Study) -> Iterator[str]:
 
 def _tests(study: Study) -> Iterator[str]:
     pairs = study.tables["comparisons"]
-    tested = pairs[pairs.p_value_holm.notna()]
-    if tested.empty:
+    judged = pairs[pairs.strategy != PLACEBO]
+    tested = int(judged.p_value_holm.notna().sum())
+    if judged.empty:
         return
-    yield (
-        "A strategy is called faster or slower than another on the same topology only if Mann and Whitney's two-sided rank test "
-        f"at 5 %, adjusted by Holm's method for {'the one pair' if len(tested) == 1 else f'all {len(tested):,} pairs'}, and the 95 % interval of the ratio of throughputs "
-        "both say so; Cliff's delta is given as the size of the effect."
-    )
-    verdicts = tested.verdict.str.partition(":")[0].value_counts()
+    if tested:
+        adjusted_for = "the one pair" if tested == 1 else f"all {tested:,} pairs"
+        yield (
+            "A strategy is called faster or slower than another on the same topology only if Mann and Whitney's two-sided rank "
+            f"test at 5 %, adjusted by Holm's method for {adjusted_for} with enough launches, and the 95 % interval of the "
+            "ratio of throughputs both say so; Cliff's delta is given as the size of the effect."
+        )
+    else:
+        yield "No strategy is called faster or slower than another: no pair on one topology has enough launches for a test."
+    verdicts = judged.verdict.str.partition(":")[0].value_counts()
     yield f"Verdicts: {', '.join(f'{verdict} {count}' for verdict, count in verdicts.items())}."
     for pair in pairs[pairs.strategy == PLACEBO].itertuples():
         yield f"The placebo and {pair.other} stand apart from these, without that adjustment: {pair.verdict}."

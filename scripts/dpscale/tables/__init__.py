@@ -29,7 +29,7 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     """A table as it was written. Texts stay texts, even a strategy called `nan`; only an empty cell is a missing value.
 
     Raises:
-        Damaged: it was cut or edited since.
+        Damaged: it was cut or edited since; without a seal, a row of it is cut.
     """
     import pandas as pd
 

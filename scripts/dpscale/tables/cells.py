@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
+from dpscale.words import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +33,24 @@ def measured(cell: pd.DataFrame) -> pd.DataFrame:
 def floats(rows: pd.DataFrame, column: str) -> list[float]:
     """What there is in a column."""
     return rows[column].dropna().astype(float).tolist()
+
+
+def reaches(cells: pd.DataFrame, *counts: str) -> str:
+    """What lies between low and high; where it is not the same in all cells, of which numbers of launches each is.
+
+    Args:
+        cells: with a column `spread`.
+        counts: columns with a number of launches each.
+    """
+    kinds = list(cells.spread.dropna().unique())
+    if len(kinds) < 2:
+        return "".join(kinds)
+    return listed(f"{kind} where n is {_numbers_of(cells[cells.spread == kind][[*counts]])}" for kind in kinds)
+
+
+def _numbers_of(counts: pd.DataFrame) -> str:
+    rows = sorted(set(counts.itertuples(index=False, name=None)))
+    return listed((", ".join(map(str, row)) for row in rows), last="or")
 
 
 @dataclass(frozen=True)
@@ -88,3 +108,32 @@ class Versus:
         if not statistics.differs(self.ratio, p_value):
             return NO_DIFFERENCE
         return FASTER if self.ratio.value > 1 else SLOWER
+
+
+def judgements(compared: Sequence[Versus]) -> list[dict[str, Any]]:
+    """The columns of each of a table's comparisons. p-values are adjusted by Holm's method over those that have enough
+    launches; of the others there is none, and they say how many it takes if all had as many."""
+    least = _least_tested([versus.fewest_repeats for versus in compared])
+    tested = [versus for versus in compared if versus.fewest_repeats >= least]
+    adjusted = iter(statistics.holm([versus.test.p_value for versus in tested]))
+    rows = []
+    for versus in compared:
+        is_tested = versus.fewest_repeats >= least
+        p_value = next(adjusted) if is_tested else None
+        needed = statistics.repeats_needed(len(tested if is_tested else compared))
+        verdict = versus.verdict(1.0 if p_value is None else p_value, needed)
+        rows.append(versus.columns | {"verdict": verdict, "p_value_holm": p_value, "repeats_needed": needed})
+    return rows
+
+
+def _least_tested(repeats: Sequence[int]) -> int:
+    """Launches of each from which on comparisons are tested, and are Holm's family: the fewest with which a difference could be
+    shown among all that have as many. Those with fewer can show nothing, and would only take from the rest.
+
+    It is known before any time is: a family that depends on outcomes would not keep the rate of false verdicts (Tarone,
+    Biometrics 46, 1990).
+    """
+    least = statistics.repeats_needed(1)
+    while (tested := sum(count >= least for count in repeats)) and statistics.repeats_needed(tested) > least:
+        least += 1
+    return least

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dpscale import statistics
 from dpscale.environment import CLASS_FACTS
-from dpscale.tables.cells import CELL_KEY, SLOWER, TOO_FEW, Speed, Versus, measured
+from dpscale.tables.cells import CELL_KEY, SLOWER, TOO_FEW, Speed, Versus, judgements, measured
 from dpscale.tables.schema import frame
 
 if TYPE_CHECKING:
@@ -80,27 +79,9 @@ def changes(before: Occasion, after: Occasion) -> pd.DataFrame:
             rows[key] |= {"verdict": OTHER_SETTINGS, "differs_in": different}
         else:
             compared[key] = Versus.of(two.speed, one.speed)
-    least = _least_tested([versus.fewest_repeats for versus in compared.values()])
-    tested = {key: versus for key, versus in compared.items() if versus.fewest_repeats >= least}
-    adjusted = dict(zip(tested, statistics.holm([versus.test.p_value for versus in tested.values()]), strict=True))
-    needed = {key: statistics.repeats_needed(len(tested if key in tested else compared)) for key in compared}
-    for key, versus in compared.items():
-        rows[key] |= versus.columns | {"p_value_holm": adjusted.get(key), "repeats_needed": needed[key]}
-        rows[key]["verdict"] = versus.verdict(adjusted.get(key, 1.0), needed[key])
+    for key, judged in zip(compared, judgements(list(compared.values())), strict=True):
+        rows[key] |= judged
     return frame("changes", [row | _sets(before, after) for row in rows.values()])
-
-
-def _least_tested(repeats: Sequence[int]) -> int:
-    """Launches of each from which on cells are tested, and are Holm's family: the fewest with which a difference could be
-    shown among all that have as many. Cells with fewer can show nothing, and would only take from the others.
-
-    It is known before any time is: a family that depends on outcomes would not keep the rate of false verdicts (Tarone,
-    Biometrics 46, 1990).
-    """
-    least = statistics.repeats_needed(1)
-    while (tested := sum(count >= least for count in repeats)) and statistics.repeats_needed(tested) > least:
-        least += 1
-    return least
 
 
 def _sets(before: Occasion, after: Occasion) -> dict[str, str]:

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
-from dpscale.tables.cells import FASTER, SLOWER, Speed, Versus, cells_of, measured
+from dpscale.tables.cells import FASTER, SLOWER, Speed, Versus, cells_of, judgements, measured
 from dpscale.tables.placebo import DIFFERS
 from dpscale.tables.schema import frame
 from dpscale.trial import PLACEBO
@@ -31,22 +31,15 @@ class Cell:
 def compare(timings: pd.DataFrame) -> pd.DataFrame:
     """A row for each pair of measured cells, and one for the placebo and the cell that it repeats.
 
-    A pair's p-value is adjusted by Holm's method over all pairs; the placebo's stands alone, as no strategy is at stake.
+    A pair's p-value is adjusted by Holm's method over all pairs that have enough launches; the placebo's stands alone, as no strategy is at stake.
     """
     cells = [Cell(rows.iloc[0].to_dict(), Speed.of(rows)) for rows in map(measured, cells_of(timings)) if len(rows)]
     pairs = [(mine, other, Versus.of(mine.speed, other.speed)) for mine, other in _pairs(cells)]
-    tested = [versus for mine, _, versus in pairs if mine.facts["strategy"] != PLACEBO]
-    adjusted = iter(statistics.holm([versus.test.p_value for versus in tested]))
-    needed = statistics.repeats_needed(max(1, len(tested)))
-    rows = []
-    for mine, other, versus in pairs:
-        row = _facts(mine, other) | versus.columns
-        if mine.facts["strategy"] == PLACEBO:
-            rows.append(row | _verdict_on_placebo(versus))
-            continue
-        p_value = next(adjusted)
-        verdict = versus.verdict(p_value, needed)
-        rows.append(row | {"verdict": verdict, "p_value_holm": p_value, "repeats_needed": needed})
+    judged = iter(judgements([versus for mine, _, versus in pairs if mine.facts["strategy"] != PLACEBO]))
+    rows = [
+        _facts(mine, other) | (_on_placebo(versus) if mine.facts["strategy"] == PLACEBO else next(judged))
+        for mine, other, versus in pairs
+    ]
     return frame("comparisons", rows)
 
 
@@ -80,7 +73,8 @@ def _different(one: Cell, two: Cell) -> list[str]:
     return [name for name in MAY_DIFFER if one.facts[name] != two.facts[name]]
 
 
-def _verdict_on_placebo(versus: Versus) -> dict[str, Any]:
+def _on_placebo(versus: Versus) -> dict[str, Any]:
     needed = statistics.repeats_needed(1)
     verdict = versus.verdict(versus.test.p_value, needed)
-    return {"verdict": DIFFERS if verdict in (FASTER, SLOWER) else verdict, "repeats_needed": needed}
+    said = DIFFERS if verdict in (FASTER, SLOWER) else verdict
+    return versus.columns | {"verdict": said, "repeats_needed": needed}

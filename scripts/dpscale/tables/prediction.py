@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpscale import statistics
-from dpscale.forecasting.ledger import Entry, Launch, Ledger
+from dpscale.forecasting.ledger import LAST_LINE, Entry, Launch, Ledger
 from dpscale.scaling_model.calibration import INTERVALS_PERCENT
 from dpscale.tables.cells import measured
 from dpscale.tables.schema import frame
@@ -22,9 +22,10 @@ NOT_COMPARABLE = "not comparable: it was written before the ledger kept of which
 def make_table(experiment: str, ledger: Ledger) -> pd.DataFrame:
     """The table `prediction` of one experiment: each prediction that was ever made beside what was measured of it."""
     latest = {entry.cell: entry for entry in ledger.predictions}
+    last_line = ledger.digests[-1] if ledger.digests else None
     rows = []
     for entry in ledger.predictions:
-        shared = {"experiment": experiment, "current": entry is latest[entry.cell]}
+        shared = {"experiment": experiment, "current": entry is latest[entry.cell], LAST_LINE: last_line}
         rows += [{**shared, **row} for row in _rows(entry, ledger.held_against(entry))]
     return frame("prediction", rows)
 

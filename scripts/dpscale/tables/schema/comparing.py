@@ -13,10 +13,12 @@ COMPARISONS = {
     "spread": "what these are: a 95 % interval from 6 repeats of both on, else the range of all quotients, of 1 and 3 repeats, say",
     "cliffs_delta": "share of the pairs of launches in which the strategy is faster, less the share in which it is slower",
     "p_value": "of Mann and Whitney's test of equal throughput, two-sided",
-    "p_value_holm": "the same, adjusted by Holm's method for all pairs of this table; empty for the placebo, which stands alone",
+    "p_value_holm": "the same, adjusted by Holm's method for all pairs that have enough launches; empty for those with too few, "
+    "and for the placebo, which stands alone",
     "repeats": "launches of the strategy that were measured",
     "other_repeats": "launches of the other that were measured",
-    "repeats_needed": "launches of each from which on a difference could be shown at all",
+    "repeats_needed": "launches of each from which on a difference could be shown at all; of a pair with too few, if all "
+    "pairs had as many",
     "differs_in": "what else the two differ in",
 }
 PUBLISHED = {

@@ -32,6 +32,7 @@ PREDICTION = {
     "devices have to bear; nothing, where none takes a hundredth",
     "limited_by_share": "of the efficiency that it takes, in parts of 1; all losses together take 1 - scaling_efficiency",
     "code": "digest of the predicting code",
+    "ledger_last_line": "digest of the last line of ledger.jsonl when the table was made: one that lacks it has lost launches",
 }
 ADVICE = {
     "experiment": IDENTITY["experiment"],
@@ -51,5 +52,5 @@ ADVICE = {
     "follows_from": "files of the experiment, their columns, and the cells whose rows it follows from",
     "warnings": "what to know before trusting it",
 }
-TEXTS = {"predicted_at", "limited_by", "code"}
+TEXTS = {"predicted_at", "limited_by", "code", "ledger_last_line"}
 TEXTS |= {"about", "question", "support", "why", "next_step", "missing", "cell", "follows_from"}
