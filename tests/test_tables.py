@@ -420,7 +420,7 @@ def test_every_column_of_text_is_read_as_text():
     tables = make_tables(found, samples=samples, digests=digests, published=PUBLISHED)
     texts = {name for table in tables.values() for name in table.columns if isinstance(table[name].iloc[0], str)}
     made_apart = {"backend", "operation", "dtype", "fact", "before", "after", "predicted_at", "limited_by", "code"}
-    made_apart |= {"set_before", "set_after"}
+    made_apart |= {"set_before", "set_after", "ledger_last_line"}
     made_apart |= {"about", "question", "support", "why", "next_step", "missing", "cell", "follows_from"}
     # n/a without a base, without a GPU, and without a cell of ours that is a published one
     absent = {"speedup_spread", "throttle_reasons", "measured_cell", "measured_differs_in"}
