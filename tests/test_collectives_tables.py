@@ -211,6 +211,12 @@ def test_sizes_stand_where_they_were_measured_and_not_on_each_other(operations: 
 
 
 @pytest.mark.parametrize("name", ["bus_bandwidth", "collective_time"])
+def test_the_lowest_panel_of_each_column_names_its_axis(name: str):
+    figure = make_figure(name, {"collectives": many_sizes(5, [4096, 16384])}, FigureConfig())
+    assert [axes.get_xlabel() for axes in figure.axes[:5]] == ["", "", *["size of the array"] * 3]
+
+
+@pytest.mark.parametrize("name", ["bus_bandwidth", "collective_time"])
 def test_no_line_is_dotted_as_its_limit_is(name: str):
     table = many_sizes(1, [4096, 16384])
     (axes,) = drawn(name, table, FigureConfig()).axes

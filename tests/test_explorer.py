@@ -22,8 +22,10 @@ from factories import a_single_trial, a_trial, an_unavailable_record, explained_
 from dpscale.config import FigureConfig
 from dpscale.explorer.cells import cells_of, looks_of, trials_of
 from dpscale.explorer.page import render
-from dpscale.explorer.views import HATCHES, Views
+from dpscale.explorer.views import Views
 from dpscale.figures import FIGURES
+from dpscale.figures.causes import PARTS
+from dpscale.figures.parts import hatch_of
 from dpscale.tables.schema import Measured
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "explore.py"
@@ -408,7 +410,7 @@ def test_every_view_says_what_its_signs_are_and_hatched_parts_have_hatched_legen
     for view, word in {**words, "prediction": "Wide bands"}.items():
         assert word in page.locator(f"#view-{view} ~ .key").inner_text()
     legend = "[...document.querySelectorAll('#causes-legend .hatch')].map(path => path.getAttribute('d') !== '')"
-    assert page.evaluate(legend) == [hatch is not None for hatch in HATCHES]
+    assert page.evaluate(legend) == [bool(hatch_of(part)) for part in PARTS]
 
 
 def test_the_linear_line_is_none_of_the_launchers():

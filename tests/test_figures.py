@@ -30,8 +30,10 @@ from matplotlib.figure import Figure
 from dpscale.config import FigureConfig
 from dpscale.explaining import causes
 from dpscale.figures import FIGURES, FORMATS, make_figure, render
-from dpscale.figures.causes import HATCHES, PARTS
+from dpscale.figures.causes import PARTS
 from dpscale.figures.drawing import caption_of
+from dpscale.figures.parts import HATCHES, part_looks
+from dpscale.figures.prediction import PARTS as PREDICTED
 from dpscale.tables import make_tables, read_table
 from dpscale.tables.collectives import make_table
 from dpscale.tables.schema import TABLES, Measured, frame
@@ -272,7 +274,20 @@ FALLS_AND_RISES = [
 
 def test_the_parts_of_the_figures_are_those_of_the_tables():
     assert set(PARTS) == set(causes.PARTS)
-    assert len(HATCHES) == len(PARTS)
+    assert set(PARTS) <= set(HATCHES)
+
+
+def test_a_part_of_a_step_looks_the_same_measured_and_predicted():
+    figure = make_figure("causes", tables_of(EXPLAINED), FigureConfig())
+    bars = {container.get_label(): container for axes in figure.axes for container in axes.containers}
+    looks = part_looks(FigureConfig())
+    assert set(PREDICTED) <= set(looks)
+    for part, name in PARTS.items():
+        if name in bars and part in PREDICTED:
+            assert to_hex(bars[name][0].get_facecolor()) == to_hex(looks[part]["color"]), part
+    for predicted, cause in (("exposed_communication_s", "transfer_s"), ("straggler_s", "waiting_s")):
+        assert looks[predicted] == looks[cause]
+    assert len({to_hex(looks[part]["color"]) for part in HATCHES}) == len(HATCHES)
 
 
 def test_a_bar_is_as_high_as_its_step():
@@ -373,6 +388,16 @@ def test_the_rise_after_the_least_epoch_time_is_said():
     assert "ddp: least on 2 devices, 2.00 s; more of them take longer: 3.00 s on 4, 3.50 s on 8." in text
     falls = words(svg_of("epoch_time", [*repeats(on(1), [4.0]), *repeats(on(2), [2.0])]))
     assert "ddp: least on 2 devices, 2.00 s, the most that were measured." in falls
+
+
+def test_the_least_epoch_time_on_one_device_is_of_one_device_along_the_axis_of_other_figures():
+    rows = [*repeats(on(1), [2.0]), *repeats(on(2), [3.0])]
+    assert "ddp: least on 1 device, 2.00 s; more of them" in words(svg_of("epoch_time", rows))
+    assert make_figure("epoch_time", tables_of(rows), FigureConfig()).axes[0].get_xlabel() == "devices N"
+
+
+def test_parts_of_the_start_are_named_in_words():
+    assert "first step" in words(svg_of("startup", NORMAL))
 
 
 def test_a_strategy_on_one_device_is_compared_with_none_at_all():

@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from factories import a_trial, measured, rank_facts, repeats
+from factories import a_trial, an_unavailable_record, measured, rank_facts, repeats
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -18,14 +18,15 @@ from test_figures import EXPLAINED, ROWS, tables_of, words
 
 from dpscale.config import FigureConfig, load_config
 from dpscale.figures import FIGURES, PRINTED, make_figure, render, render_for_print
-from dpscale.figures.drawing import Tables, style
+from dpscale.figures.drawing import PAGE_MM, Tables, caption_of, style
 from dpscale.planning.plan import plan_trials
 from dpscale.reading import read_config
+from dpscale.references import published, sets_of
+from dpscale.tables import make_tables
 
 ROOT = Path(__file__).parents[1]
 MM_PER_PT = 25.4 / 72
 LEAST_PT = 6.0
-PAGE_MM = 247
 WIDTHS = list(FigureConfig().printed)
 
 
@@ -52,11 +53,24 @@ def many_rows() -> Tables:
     return tables_of([item for cell in cells for item in repeats(cell, [4 / cell.devices])])
 
 
+def published_beside(rows: Tables, reference_set: str) -> Tables:
+    """These tables with published numbers beside a cell that was measured, one that was not and one that can't be."""
+    shared = {"model": "resnet50", "dataset": "imagenet", "batch_size_per_device": 400, "precision": "tf32"}
+    single, ddp = a_trial(strategy="single", devices_per_node=1, **shared), a_trial(devices_per_node=8, **shared)
+    lacking = a_trial(strategy="data_parallel", devices_per_node=8, **shared)
+    cells = [*repeats(single, [900.0]), (ddp, None, None), (lacking, an_unavailable_record(lacking), None)]
+    tables = make_tables(cells, published=sets_of([reference_set], published()))
+    return rows | {"published": tables["published"]}
+
+
 PRESET, MANY, OF_CAUSES = preset_rows(), many_rows(), tables_of(EXPLAINED)
+PUBLISHED = published_beside(PRESET, "hfai_resnet50")
 
 
 def rows_for(name: str) -> Tables:
     """A matrix of the field; of what that does not measure, one that does."""
+    if name == "published":
+        return PUBLISHED
     return OF_CAUSES if {"causes", "stragglers"} & set(FIGURES[name].tables) else PRESET
 
 
@@ -78,7 +92,66 @@ def test_text_is_large_enough_within_the_figure_and_on_no_other_label(name: str,
     figure = drawn(name, rows_for(name), width)
     assert figure.get_figwidth() * 25.4 == pytest.approx(FigureConfig().printed[width].width_mm)
     assert {text.get_text(): text.get_fontsize() for text in texts_of(figure) if text.get_fontsize() < LEAST_PT} == {}
+    assert figure.get_figheight() * 25.4 <= PAGE_MM
     assert_labels_are_apart(figure)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [("differences", "more pairs: see comparisons.csv"), ("startup", ""), ("utilization_per_device", "")],
+)
+def test_no_figure_for_print_is_higher_than_a_page(name: str, note: str, width: str) -> None:
+    figure = drawn(name, MANY, width)
+    assert figure.get_figheight() * 25.4 <= PAGE_MM + 0.01
+    assert note in caption_of(figure)
+    assert_labels_are_apart(figure)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_published_numbers_that_a_page_has_no_room_for_are_counted_and_ours_stay(width: str) -> None:
+    figure = drawn("published", published_beside(PRESET, "dlperf_bert"), width)
+    assert figure.get_figheight() * 25.4 <= PAGE_MM
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert sum(name.endswith("here") for name in names) == 3
+    assert re.search(r"\d+ more rows: see published.csv", caption_of(figure))
+    assert_labels_are_apart(figure)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_panel_of_published_numbers_says_why_a_row_of_ours_has_none(width: str) -> None:
+    for axes in drawn("published", PUBLISHED, width).axes:
+        if axes.get_visible():
+            found = {" ".join(text.get_text().split()) for text in axes.texts}
+            assert {"missing", "unavailable"} <= found, axes.get_title()
+
+
+@pytest.mark.parametrize("name", ["comparison", "speedup", "loss", "startup", "published"])
+def test_a_screens_figure_in_one_column_has_its_title_and_legend_apart_from_all_else(name: str) -> None:
+    look = FigureConfig(width_mm=89)
+    with rc_context(style(name, look)):
+        figure = make_figure(name, rows_for(name), look)
+        FigureCanvasAgg(figure).draw()
+    assert_labels_are_apart(figure)
+    own = {text: text.get_window_extent() for text in texts_of(figure) if text.axes is None}
+    title = next(box for text, box in own.items() if FIGURES[name].question == " ".join(text.get_text().split()))
+    assert 0 <= title.x0 < title.x1 <= figure.bbox.x1
+    foot = next(box for text, box in own.items() if "Unavailable" in text.get_text() or "Missing" in text.get_text())
+    for legend in figure.legends:
+        assert not legend.get_window_extent().overlaps(foot)
+        assert all(
+            not legend.get_window_extent().overlaps(axes.xaxis.label.get_window_extent()) for axes in figure.axes
+        )
+
+
+RAW = re.compile(r"_(s|percent|MiB|GiB|GB|MB)\b")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_label_is_the_name_of_a_column(name: str) -> None:
+    figure = drawn(name, rows_for(name), "two_columns")
+    assert [text.get_text() for text in texts_of(figure) if RAW.search(text.get_text())] == []
+    assert not RAW.search(caption_of(figure))
 
 
 def assert_labels_are_apart(figure: Figure) -> None:

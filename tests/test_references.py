@@ -255,7 +255,7 @@ def test_the_figure_says_that_they_are_of_somebody_elses_machine():
     figure = make_figure("published", tables, FigureConfig())
     foot = squeezed(figure.get_supxlabel())
     assert squeezed("Hollow: published, of somebody else's machine") in foot
-    assert squeezed("single/spawn/1x1: 0.504 times the epoch_with_evaluation_s of [1]") in foot
+    assert squeezed("single/spawn/1x1: 0.504 times the epoch time (training and evaluation) of [1]") in foot
     faces = {point.lines[0].get_markerfacecolor() for point in figure.axes[0].containers}
     assert len(faces) == 2
     assert "white" in faces

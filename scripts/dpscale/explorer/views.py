@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpscale.figures.causes import PARTS
-from dpscale.figures.drawing import colours
+from dpscale.figures.parts import hatch_of, part_colours
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Plot
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from dpscale.config import FigureConfig
 
 HEIGHT_PX = 320
-HATCHES = (None, "x", ".", "/", "o", "\\", None, "-", None)  # of PARTS, as in the figures
 FADED = 0.35  # of what is not selected, while something is
 LEAST_RATIO = 1.35  # of one tick along N to the next, so that their numbers don't touch
 ABOVE = {"speedup": "speed-up X(N) / X(1)", "scaling_efficiency": "scaling efficiency X(N) / (N X(1))"}
@@ -137,9 +136,9 @@ class Views:
         )
         plot.ygrid.visible = False
         plot.xaxis.ticker.desired_num_ticks = 4  # beside names of cells a phone has little room
-        colour_of = colours(list(PARTS), self.settings)
+        colour_of = part_colours(self.settings)
         bars = []
-        for (part, name), hatch in zip(PARTS.items(), HATCHES, strict=True):
+        for part, name in PARTS.items():
             bar = plot.hbar(
                 y="label",
                 left=f"{part}_left",
@@ -147,7 +146,7 @@ class Views:
                 height=0.72,
                 source=self.bars,
                 fill_color=_hex(colour_of[part]),
-                hatch_pattern=hatch,
+                hatch_pattern=hatch_of(part)[:1] or None,  # one of the same sign in Bokeh
                 hatch_color="white",
                 hatch_alpha=0.8,
                 hatch_scale=8,

@@ -15,7 +15,16 @@ from dpscale.figures.causes import causes, causes_by_rank
 from dpscale.figures.collectives import bus_bandwidth, collective_time
 from dpscale.figures.comparison import comparison
 from dpscale.figures.differences import differences
-from dpscale.figures.drawing import MM_PER_INCH, FigureRow, Tables, caption_of, height_mm, style
+from dpscale.figures.drawing import (
+    MM_PER_INCH,
+    FigureRow,
+    Tables,
+    caption_of,
+    entitle,
+    height_mm,
+    keep_to_page,
+    style,
+)
 from dpscale.figures.loss import loss
 from dpscale.figures.prediction import prediction
 from dpscale.figures.references import published
@@ -174,6 +183,7 @@ def make_figure(name: str, tables: Tables, settings: FigureConfig, captioned: bo
     size = (settings.width_mm / MM_PER_INCH, height_mm(settings) / MM_PER_INCH)
     figure = Figure(figsize=size, layout="constrained")
     if captioned:
-        figure.suptitle(row.question, fontsize=settings.font_size_pt + 2, fontweight="bold")
+        entitle(figure, row.question, settings)
     row.draw(figure, tables, settings)
+    keep_to_page(figure)
     return figure

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpscale.config import FigureConfig
 from dpscale.figures.drawing import (
     GREY,
+    MM_PER_INCH,
     Tables,
     cell_name,
-    colours,
     foot,
+    held,
     is_narrow,
+    left_out,
     legend_of_panels,
     reach_of,
     rounded,
     series,
     wrapped,
 )
+from dpscale.figures.parts import part_looks
 from dpscale.trust import FLAG_BESIDE_TRAINING_ABOVE_PERCENT
 from dpscale.words import counted
 
@@ -38,8 +42,8 @@ PARTS = {  # columns of the tables, from below -> their name in the legend
     "waiting_s": "waiting for ranks",
     "unexplained_s": "unexplained",
 }
-HATCHES = ("", "xx", "..", "//", "oo", "\\\\", "", "--", "")  # of the parts: they survive a grey print
 MS = 1000
+LOW_PANEL_INCHES = 1.3  # what a panel needs at least, with its title and numbers
 TITLE_LETTERS = 22  # of a panel's, on one line
 
 
@@ -48,8 +52,8 @@ def causes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     explained = tables["causes"][tables["causes"].step_s.notna()]
     panels = [(label, cells) for label, cells in series(_with(explained, tables["summary"]))]
     columns = [(label, [str(n) for n in cells.devices], cells) for label, cells in panels]
-    _stacks(figure, columns, "devices N", settings)
-    foot(figure, tables["summary"], settings, _drawn(explained), list(_notes(tables["causes"])))
+    more = left_out(_stacks(figure, columns, "devices N", settings), "panel", "causes.csv")
+    foot(figure, tables["summary"], settings, _drawn(explained), [*more, *_notes(tables["causes"])])
 
 
 def causes_by_rank(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
@@ -57,8 +61,8 @@ def causes_by_rank(figure: Figure, tables: Tables, settings: FigureConfig) -> No
     ranks = tables["stragglers"]
     groups = ranks.groupby(["strategy", "launcher", "nodes", "devices_per_node"], sort=False)
     columns = [(cell_name(next(cell.itertuples())), [str(rank) for rank in cell["rank"]], cell) for _, cell in groups]
-    _stacks(figure, columns, "rank", settings)
-    notes = [] if len(ranks) else ["No explained cell has more than one rank."]
+    notes = left_out(_stacks(figure, columns, "rank", settings), "cell", "stragglers.csv")
+    notes += [] if len(ranks) else ["No explained cell has more than one rank."]
     foot(figure, tables["summary"], settings, _drawn(ranks), notes + list(_notes(tables["causes"])))
 
 
@@ -69,13 +73,18 @@ def _with(explained: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
 
 def _stacks(
     figure: Figure, panels: list[tuple[str, list[str], pd.DataFrame]], label: str, settings: FigureConfig
-) -> None:
-    """Panels side by side with one axis of time, and one legend."""
+) -> int:
+    """Panels side by side with one axis of time, and one legend.
+
+    Returns:
+        how many panels there is no room for.
+    """
     if not panels:
         nothing(figure.subplots())
-        return
+        return 0
     columns = min(2 if is_narrow(settings) else 3, len(panels))
-    rows = -(-len(panels) // columns)
+    rows = held(figure, -(-len(panels) // columns), LOW_PANEL_INCHES, other_inches=1.2)
+    beyond, panels = len(panels) - rows * columns, panels[: rows * columns]
     figure.set_figheight(figure.get_figheight() * max(1.0, 0.6 * rows))
     all_axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
     for axes, (title, names, cells) in zip(all_axes, panels, strict=False):
@@ -91,30 +100,37 @@ def _stacks(
     }
     order = [name for name in ["whole step", *list(PARTS.values())[::-1]] if name in handles]
     legend_of_panels(figure, [handles[name] for name in order], order)
+    return max(0, beyond)
 
 
 def _stack(axes: Axes, names: list[str], cells: pd.DataFrame, settings: FigureConfig) -> None:
     """A bar for each row: its parts on each other, those below zero hanging from it; the whole step with its interval."""
     import numpy as np
 
-    colour_of = colours(list(PARTS), settings)
+    looks = part_looks(settings)
     places = np.arange(len(cells))
     above, below = np.zeros(len(cells)), np.zeros(len(cells))
-    for (part, name), hatch in zip(PARTS.items(), HATCHES, strict=True):
+    for part, name in PARTS.items():
         if cells[part].isna().all():  # the model has no buffers
             continue
         values = MS * cells[part].fillna(0.0).to_numpy(float)
-        style: dict[str, Any] = {"color": colour_of[part], "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
-        axes.bar(places, values, bottom=np.where(values < 0, below, above), width=0.7, label=name, **style)
+        axes.bar(places, values, bottom=np.where(values < 0, below, above), width=0.7, label=name, **looks[part])
         above, below = above + np.maximum(values, 0), below + np.minimum(values, 0)
     whole = MS * cells.step_s.to_numpy(float)
     errors = [whole - MS * cells.step_s_low.to_numpy(float), MS * cells.step_s_high.to_numpy(float) - whole]
     axes.errorbar(places, whole, yerr=errors, fmt="D", color="0.1", capsize=3, markersize=4, label="whole step")
     axes.axhline(0, color=GREY, linewidth=0.8)
-    axes.set_xticks(places, names)
+    step = _apart(names, settings)
+    axes.set_xticks(places[::step], names[::step])
     axes.grid(axis="x", visible=False)
     axes.use_sticky_edges = False  # room above the bars
     axes.autoscale_view()
+
+
+def _apart(names: list[str], settings: FigureConfig) -> int:
+    """Of every how many bars in a panel there is room for a name."""
+    across_pt = settings.width_mm / MM_PER_INCH * 72 * (0.36 if is_narrow(settings) else 0.2)
+    return max(1, math.ceil(0.7 * settings.font_size_pt * sum(len(name) + 1 for name in names) / across_pt))
 
 
 def nothing(axes: Axes) -> None:

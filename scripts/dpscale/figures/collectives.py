@@ -96,6 +96,8 @@ def _panels(figure: Figure, table: pd.DataFrame, settings: FigureConfig) -> Iter
         ]
         axes.set_title(operations[index].replace("_", "-"), fontsize=settings.font_size_pt)
         axes.tick_params(labelsize=smaller(settings, 2), labelbottom=index + width >= len(operations))
+        if index + width >= len(operations):
+            axes.set_xlabel("size of the array")
         _sizes(axes, sorted(good.size_bytes.unique()), room_pt, smaller(settings, 2))
         yield axes, operations[index], lines
 

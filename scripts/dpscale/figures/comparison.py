@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 from dpscale.config import FigureConfig
 from dpscale.figures.drawing import (
     GREY,
+    NAME_LETTERS,
     Tables,
     cell_name,
     colours,
     foot,
+    held,
     in_print,
     is_narrow,
     is_placebo,
+    left_out,
     lines_of,
     medians_of_launches,
     rounded,
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 PITCH_INCHES = 0.155  # from one row to the next in print, of text of 7 pt
 LOW_PITCH_INCHES = 0.115  # where there are so many that a page has no room for them
 MANY = 30
+NARROW_LETTERS = 20  # of a name on one line of a narrow figure for a screen
+ROOM_INCHES = 0.55  # for titles, and numbers at the axes, of text of 7 pt
 ROOM_SHARE = {True: 0.45, False: 0.17}  # whether it is narrow -> of a panel's width, for the number of five digits
 
 
@@ -45,24 +50,29 @@ class Panel:
 
     column: str
     title: str
-    short: str  # its title in print
+    short: str  # its title in print, and in a narrow figure
     meaning: str  # what it is, where the title in print says less
 
 
 def comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     """Three panels that share their rows: one bar per cell."""
-    summary = tables["summary"].reset_index(drop=True)
-    panels = _panels("cuda" in set(summary.device))
-    labels = list(_short_names(summary) if in_print(figure) else map(wrapped, _names(summary)))
+    everything = tables["summary"].reset_index(drop=True)
+    panels = _panels("cuda" in set(everything.device))
+    narrow = is_narrow(settings)
+    compact = in_print(figure) or narrow
+    letters = NARROW_LETTERS if narrow and not in_print(figure) else NAME_LETTERS
+    labels = [wrapped(name, letters) for name in (_short_names if compact else _names)(everything)]
+    pitch_inches = (LOW_PITCH_INCHES if len(labels) > MANY else PITCH_INCHES) * lines_of(labels)
+    scale = settings.font_size_pt / 7
+    summary = everything[: held(figure, len(labels), pitch_inches * scale, ROOM_INCHES * scale)]
+    labels = labels[: len(summary)]
     if in_print(figure):
-        pitch_inches = LOW_PITCH_INCHES if len(summary) > MANY else PITCH_INCHES
-        figure.set_figheight((pitch_inches * len(summary) + 0.45) * settings.font_size_pt / 7)
+        figure.set_figheight((pitch_inches * len(summary) + ROOM_INCHES) * scale)
     else:
         figure.set_figheight(
             max(figure.get_figheight(), (0.22 * lines_of(labels) * len(summary) + 1.6) * settings.font_size_pt / 9)
         )
-    narrow = is_narrow(settings)
-    size_pt = smaller(settings, 1) if in_print(figure) else settings.font_size_pt
+    size_pt = smaller(settings, 1) if compact else settings.font_size_pt
     colour_of = colours(list(dict.fromkeys(summary.strategy[~is_placebo(summary)])), settings)
     all_axes = figure.subplots(1, len(panels), sharey=True)
     for axes, panel in zip(all_axes, panels, strict=True):
@@ -74,19 +84,22 @@ def comparison(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
             error = [[value - cell[f"{panel.column}_low"]], [cell[f"{panel.column}_high"] - value]]
             colour = colour_of.get(cell["strategy"], GREY)
             axes.barh(row, value, xerr=error, color=colour, capsize=2, height=0.7, ecolor="0.2")
-            (_number_at_end if in_print(figure) else _number_at_root)(axes, row, value, size_pt)
-        axes.set_title(panel.short if in_print(figure) else panel.title, fontsize=size_pt)
+            (_number_at_end if compact else _number_at_root)(axes, row, value, size_pt)
+        short = panel.short.replace(" in ", "\nin ") if narrow else panel.short
+        axes.set_title(short if compact else panel.title, fontsize=size_pt)
         axes.grid(axis="y", visible=False)
         axes.set_xlim(0, None)
         longest = summary[f"{panel.column}_high"].max()
-        if in_print(figure) and longest == longest:
+        if compact and longest == longest:
             axes.set_xlim(0, longest / (1 - ROOM_SHARE[narrow]))
     all_axes[0].set_yticks(range(len(labels)), labels, fontsize=size_pt)
     all_axes[0].set_ylim(len(labels) - 0.5, -0.5)  # a row without bars has its place too
-    if in_print(figure):
+    if compact:
         _few_ticks(all_axes, size_pt, narrow)
     drawn = medians_of_launches(summary, "Bars", "whiskers")
-    foot(figure, summary, settings, drawn, [f"{panel.short}: {panel.meaning}." for panel in panels if in_print(figure)])
+    notes = [f"{panel.short}: {panel.meaning}." for panel in panels if compact]
+    notes += left_out(len(everything) - len(summary), "cell", "summary.csv")
+    foot(figure, everything, settings, drawn, notes)
 
 
 def _panels(cuda: bool) -> list[Panel]:
@@ -94,7 +107,10 @@ def _panels(cuda: bool) -> list[Panel]:
     if cuda:
         title, meaning = "(time with any kernel)", "share of time in which any kernel ran, by NVML"
         busy = Panel("utilization_percent", f"utilisation in %\n{title}", "utilisation in %", meaning)
-        title, meaning = "(torch's allocator, per rank)", "most that torch's allocator held, of the rank that held most"
+        title, meaning = (
+            "(torch's allocator,\nper rank)",
+            "most that torch's allocator held, of the rank that held most",
+        )
         return [time, busy, Panel("peak_reserved_MiB", f"peak memory in MiB\n{title}", "memory in MiB", meaning)]
     title, meaning = "(CPU time / allotted)", "CPU time of the ranks over what their threads could have used"
     busy = Panel("utilization_percent", f"utilisation in %\n{title}", "utilisation in %", meaning)

@@ -12,14 +12,17 @@ from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any
 
 from dpscale.config import ExperimentConfig, FigureConfig
+from dpscale.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 
 MM_PER_INCH = 25.4
+PAGE_MM = 247.0  # as high as a page of a journal is: no figure for print is higher
 MARKERS = "osD^vPX<>ph*"
 # of series; dotted is what they are compared with: linear scaling, a limit, the 99th percentile
 LINES: list[Any] = ["-", "--", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5))]
@@ -211,14 +214,46 @@ def write_foot(figure: Figure, lines: Sequence[str], settings: FigureConfig, tab
         shown.append(f"... and {len(lines) - FOOT_LINES} more: see {table}")
     text = "\n".join(fill(line, letters) for line in shown)
     line_height = 1.2 * size_pt / 72  # inches, as the figure's
-    figure.set_figheight(figure.get_figheight() + line_height * max(0, text.count("\n") + 1 - ROOM_LINES))
-    figure.supxlabel(
-        text,
-        fontsize=size_pt,
-        color="0.25",
-        x=0.01,
-        ha="left",
-    )
+    has_legend_below = is_narrow(settings) and bool(figure.legends)
+    room = 0 if has_legend_below else ROOM_LINES
+    figure.set_figheight(figure.get_figheight() + line_height * max(0, text.count("\n") + 1 - room))
+    written = figure.supxlabel(text, fontsize=size_pt, color="0.25", x=0.01, ha="left")
+    if has_legend_below:
+        _stand_on(figure, written, line_height * (text.count("\n") + 2))
+
+
+def _stand_on(figure: Figure, written: Text, high_inches: float) -> None:
+    """Legends below the axes above the foot, too: the layout leaves room for the higher of them only."""
+    share = high_inches / figure.get_figheight()
+    written.set_in_layout(False)
+    legends_share = sum(legend.get_window_extent().height for legend in figure.legends) / figure.bbox.height + 0.02
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0, share, 1, 1 - share), transform=figure.transFigure)
+    figure.set_layout_engine("constrained", rect=(0, share + legends_share, 1, 1 - share - legends_share))
+
+
+def entitle(figure: Figure, text: str, settings: FigureConfig) -> None:
+    """On as many lines as it takes."""
+    size_pt = settings.font_size_pt + 2
+    letters = int(0.97 * settings.width_mm / MM_PER_INCH * 72 / (0.62 * size_pt))
+    lines = [fill(line, letters) for line in text.splitlines()]
+    figure.suptitle("\n".join(lines), fontsize=size_pt, fontweight="bold")
+
+
+def held(figure: Figure, wanted: int, row_inches: float, other_inches: float) -> int:
+    """How many rows of what is wanted a figure has room for: one for print is no higher than a page."""
+    page_rows = int((PAGE_MM / MM_PER_INCH - other_inches) / row_inches)
+    return min(wanted, max(1, page_rows)) if in_print(figure) else wanted
+
+
+def left_out(count: int, what: str, table: str) -> list[str]:
+    """A note about what there is no room for."""
+    return [f"{counted(count, f'more {what}')}: see {table}."] if count else []
+
+
+def keep_to_page(figure: Figure) -> None:
+    if in_print(figure):
+        figure.set_figheight(min(figure.get_figheight(), PAGE_MM / MM_PER_INCH))
 
 
 def caption_of(figure: Figure) -> str:
@@ -241,9 +276,12 @@ def is_narrow(settings: FigureConfig) -> bool:
 
 
 def label_x(axes: Axes, text: str, settings: FigureConfig) -> None:
-    """On two lines, where a narrow figure has no room for one."""
+    """On two lines, where a narrow figure has no room for one, and then as far left as names of rows go."""
     letters = int(settings.width_mm / MM_PER_INCH * 72 / (0.58 * settings.font_size_pt) * 0.7)  # of a figure's axes
-    axes.set_xlabel(fill(text, letters) if is_narrow(settings) else text)
+    if is_narrow(settings):
+        axes.set_xlabel(fill(text, letters), loc="right")
+    else:
+        axes.set_xlabel(text)
 
 
 def height_mm(settings: FigureConfig) -> float:
@@ -325,6 +363,11 @@ def _legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str])
     columns = min(len(labels), max(1, int(figure.get_figwidth() * 72 / entry_pt)))
     figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=columns)
     figure.set_figheight(figure.get_figheight() + (-(-len(labels) // columns) * 1.55 + 0.8) * size_pt / 72)
+
+
+def worded(name: str) -> str:
+    """A column or a key in words: `first step` of first_step_s."""
+    return name.removesuffix("_s").replace("_", " ")
 
 
 def seconds(value: Any) -> str:

@@ -6,7 +6,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
-from dpscale.figures.drawing import GREY, Tables, colours, is_narrow, rounded, seconds, smaller, write_foot
+from dpscale.figures.drawing import (
+    GREY,
+    Tables,
+    colours,
+    held,
+    is_narrow,
+    left_out,
+    rounded,
+    seconds,
+    smaller,
+    worded,
+    write_foot,
+)
+from dpscale.figures.parts import part_looks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +45,8 @@ LAW_LOOKS = {  # (line, marker): laws lie close together, and are told apart in 
     "logarithm": ((0, (8, 4)), "x"),
 }
 MOST_LETTERS = 24  # of all names below bars that are side by side
-HATCHES = ("", "//", "\\\\", "xx", "..", "++")
 NOTHING = "n/a: nothing is predicted in this experiment (prediction.calibrate_up_to in its configuration)"
+LOW_PANEL_INCHES = 1.4  # what a panel needs at least, with its title and numbers
 MOST_SHOWN = 4  # of lines about single topologies
 
 
@@ -48,11 +61,14 @@ def prediction(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         write_foot(figure, [NOTHING], settings, "prediction.csv")
         return
     groups = list(current.groupby(["strategy", "launcher"], sort=False))
+    pairs_inches = LOW_PANEL_INCHES * (2 if is_narrow(settings) else 1)
+    more = len(groups) - held(figure, len(groups), pairs_inches, other_inches=1.2)
+    groups = groups[: len(groups) - more]
     panels = 2 * len(groups) if is_narrow(settings) else len(groups)
     crowded = any(_is_crowded(rows[rows.model == PARTS_MODEL]) for _, rows in groups)
     figure.set_figheight(figure.get_figheight() * (0.6 + (0.7 if crowded else 0.65) * panels))
     all_axes = figure.subplots(panels, 2 * len(groups) // panels, squeeze=False).reshape(len(groups), 2)
-    notes: list[str] = []
+    notes = left_out(2 * more, "panel", "prediction.csv")
     for (times, parts), ((strategy, launcher), rows) in zip(all_axes, groups, strict=True):
         ours = rows[rows.model == PARTS_MODEL].sort_values(["devices", "nodes"])
         _times(times, ours, rows[rows.model != PARTS_MODEL], settings)
@@ -159,22 +175,16 @@ def _over_devices(axes: Axes, ours: pd.DataFrame) -> None:
 
 def _parts(axes: Axes, ours: pd.DataFrame, settings: FigureConfig) -> None:
     names = _names(ours)
-    colour_of = colours(list(PARTS), settings)
+    looks = part_looks(settings)
     below = 0 * ours.compute_s
-    for (part, label), hatch in zip(PARTS.items(), HATCHES, strict=True):
+    for part, label in PARTS.items():
         if (ours[part] > 0).any():
-            axes.bar(
-                names, ours[part], bottom=below, color=colour_of[part], hatch=hatch, edgecolor="white", label=label
-            )
+            axes.bar(names, ours[part], bottom=below, label=label, **looks[part])
             below = below + ours[part]
     axes.set_ylabel("predicted step in s")
     axes.set_xlabel("nodes x devices per node")
     if _is_crowded(ours):
         axes.tick_params(axis="x", rotation=90)
-
-
-def worded(part: str) -> str:
-    return part.replace("_", " ")
 
 
 def _names(ours: pd.DataFrame) -> list[str]:

@@ -16,6 +16,7 @@ from dpscale.figures.drawing import (
     over_devices,
     seconds,
 )
+from dpscale.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,8 +75,9 @@ def epoch_time(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         more = [f"{seconds(cell.epoch_time_s)} on {cell.devices}" for cell in cells[least + 1 :].itertuples()]
         rise = f"; more of them take longer: {', '.join(more)}" if more else ", the most that were measured"
         fastest = cells.iloc[least]
-        notes.append(f"{label}: least on {fastest.devices} devices, {seconds(fastest.epoch_time_s)}{rise}.")
-    axes.set_xlabel("processes N" if set(summary.device) == {"cpu"} else "devices N")
+        notes.append(
+            f"{label}: least on {counted(int(fastest.devices), 'device')}, {seconds(fastest.epoch_time_s)}{rise}."
+        )
     axes.set_ylabel("epoch time in s (training)")
     axes.set_ylim(0, None)
     legend(axes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
 from dpscale.figures.differences import ratios
-from dpscale.figures.drawing import GREY, Tables, cell_name, in_print, write_foot
+from dpscale.figures.drawing import GREY, Tables, cell_name, entitle, in_print, write_foot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +23,7 @@ def changes(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     before, after = (str(cells[name].iloc[0]) for name in ("set_before", "set_after"))
     if not in_print(figure):
         both = " to ".join(text.partition(", ")[0] for text in (before, after))
-        size_pt = settings.font_size_pt + 2
-        figure.suptitle(f"{figure.get_suptitle()}\n{shorten(both, 70)}", fontsize=size_pt, fontweight="bold")
+        entitle(figure, f"{figure.get_suptitle()}\n{shorten(both, 70)}", settings)
     cells = cells.sort_values("verdict", key=lambda verdicts: verdicts.map(SHOWN_FIRST).fillna(2), kind="stable")
     shown = cells.head(MOST_CELLS).reset_index(drop=True)
     figure.set_figheight(max(figure.get_figheight(), (0.22 * len(shown) + 2.2) * settings.font_size_pt / 9))

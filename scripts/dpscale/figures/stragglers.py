@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpscale.config import FigureConfig
 from dpscale.figures.causes import MS, nothing, rounds_of
-from dpscale.figures.drawing import GREY, Tables, cell_name, foot, is_narrow, smaller, wrapped
+from dpscale.figures.drawing import GREY, Tables, cell_name, foot, held, is_narrow, left_out, smaller, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,8 +33,12 @@ def stragglers(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         foot(figure, tables["summary"], settings, notes=["No explained cell has more than one rank."])
         return
     beside = 1 if is_narrow(settings) or ranks.local_rank.max() >= SIDE_BY_SIDE else min(2, len(cells))
-    rows = -(-len(cells) // beside)
     node_inches = 0.25 if ranks.local_rank.max() < SIDE_BY_SIDE else 0.45
+    more = len(cells)
+    highest = max(cell.node_name.nunique() for cell in cells)
+    rows = held(figure, -(-len(cells) // beside), 0.9 + node_inches * highest, other_inches=1.3)
+    cells = cells[: rows * beside]
+    more -= len(cells)
     nodes = sum(cell.node_name.nunique() for cell in cells)
     figure.set_figheight(max(figure.get_figheight(), 1.3 + 0.9 * rows + node_inches * nodes))
     all_axes = figure.subplots(rows, beside, squeeze=False).flatten()
@@ -49,7 +53,8 @@ def stragglers(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         axes.set_ylabel("node")
     if ranks.beyond_noise.any():
         figure.colorbar(ScalarMappable(norm, palette), ax=list(all_axes), label="local delay in ms", aspect=30)
-    foot(figure, tables["summary"], settings, _drawn(ranks), [_latest(cell) for cell in cells])
+    notes = [*left_out(more, "cell", "stragglers.csv"), *map(_latest, cells)]
+    foot(figure, tables["summary"], settings, _drawn(ranks), notes)
 
 
 def _map(axes: Axes, cell: pd.DataFrame, palette: Any, norm: Normalize, settings: FigureConfig) -> None:

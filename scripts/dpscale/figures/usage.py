@@ -13,15 +13,18 @@ from dpscale.figures.drawing import (
     cell_name,
     colours,
     foot,
+    held,
     is_narrow,
     is_placebo,
     label_x,
+    left_out,
     legend,
     legend_of_panels,
     lines_of,
     medians_of_launches,
     over_devices,
     smaller,
+    worded,
     wrapped,
 )
 from dpscale.phases import STARTUP_PARTS
@@ -75,7 +78,8 @@ def devices(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
         max(figure.get_figheight(), min(30, 0.17 * lines_of(names) * len(ticks) + 1.6) * settings.font_size_pt / 9)
     )
     if ticks:
-        step = -(-len(ticks) // NAMED)
+        name_inches = 1.3 * smaller(settings, 2) * lines_of(names) / 72
+        step = -(-len(ticks) // min(NAMED, held(figure, NAMED, name_inches, other_inches=0.9)))
         axes.set_yticks(ticks[::step], names[::step], fontsize=smaller(settings, 2))
         axes.set_ylim(row, -1)
         axes.set_xlim(0, None)
@@ -140,11 +144,15 @@ def startup(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     colour_of = colours(parts, settings)
     found = [(cell_name(cell), _of_cell(table, cell)[parts].median()) for cell in summary.itertuples()]
     names = [wrapped(name) for name, _ in found]
+    low_inches = 1.3 * settings.font_size_pt * lines_of(names) / 72
+    found = found[: held(figure, len(found), low_inches, other_inches=1.3)]
+    notes = left_out(len(names) - len(found), "cell", "startup.csv")
+    names = names[: len(found)]
     begins = [0.0] * len(found)
     for part in parts:
         widths = [0.0 if medians[part] != medians[part] else float(medians[part]) for _, medians in found]
         if any(widths):
-            axes.barh(range(len(found)), widths, left=begins, color=colour_of[part], label=part.removesuffix("_s"))
+            axes.barh(range(len(found)), widths, left=begins, color=colour_of[part], label=worded(part))
         begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
     for row, end in enumerate(begins):
         axes.text(end, row, f" {end:.1f} s" if end else " not measured", va="center", color="0.1" if end else GREY)
@@ -158,7 +166,7 @@ def startup(figure: Figure, tables: Tables, settings: FigureConfig) -> None:
     )
     legend(axes)
     drawn = STARTUP if any(begins) else ""
-    foot(figure, summary, settings, drawn)
+    foot(figure, summary, settings, drawn, notes)
 
 
 def _meaning(summary: pd.DataFrame) -> str:
