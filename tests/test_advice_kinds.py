@@ -54,7 +54,7 @@ def test_money_is_device_time_at_the_price_of_the_config() -> None:
     assert sentence.verdict.startswith(
         "single/spawn/1x1 costs the least money: an epoch takes 2.50 CHF (95 % interval: 2.45"
     )
-    assert sentence.why.endswith("At 2.50 CHF per device-hour.")
+    assert sentence.why.endswith("At 2.5 CHF per device-hour.")
     assert sentence.unit == "CHF"
 
 
@@ -70,7 +70,7 @@ def test_without_a_price_there_is_no_money() -> None:
 def monitor(**joules: dict[str, float]) -> pd.DataFrame:
     """Of six launches of `single` and `ddp`, what each kind of device told; nothing where that is not a number."""
     rows = [
-        {"experiment": "quickstart", "strategy": strategy, "base": strategy, "launcher": "spawn", "nodes": 1}
+        {"experiment": "quickstart", "strategy": strategy, "base": strategy, "launcher": "spawn", "nodes": 1, "node": 0}
         | {"devices_per_node": devices, "devices": devices, "repeat": repeat, "kind": kind, "name": kind}
         | {"energy_per_epoch_J": joules_of_cell * (1 + repeat / 100), "reason": "" if joules_of_cell > 0 else "no RAPL"}
         for strategy, devices in (("single", 1), ("ddp", 2))
@@ -161,7 +161,7 @@ def test_more_than_the_peak_is_no_share_of_it() -> None:
     tables = tables_of(cell("single", 1, 2.0), cell("ddp", 2, 1.25))
     sentence = one("peak", tables, ONE_TFLOP, peak_TFLOP_per_s={"fp32": 10.0})
     assert (sentence.support, sentence.estimate) == (WITHHELD, None)
-    assert "would reach 256 % of 10.0 TFLOP/s, so that is not its peak" in sentence.verdict
+    assert "would reach 256 % of 10 TFLOP/s, so that is not its peak" in sentence.verdict
 
 
 def test_what_can_not_be_counted_is_said() -> None:
@@ -219,10 +219,13 @@ CONTENDED = {"independent": a_step(ready=(20, 38)), "full": a_step(ready=(20, 38
 def test_the_largest_cause_is_named_with_its_share_what_it_costs_and_what_helps() -> None:
     sentence = one("cause", tables_of(explained(**CONTENDED)))
     assert sentence.support == SHOWN
-    assert sentence.verdict == "ddp/spawn/1x2 is limited most by contention: 8.00 ms of a step of 49.0 ms."
+    assert (
+        sentence.verdict
+        == "ddp/spawn/1x2 is limited most by contention: 8.00 ms (95 % interval: 8.00 to 8.00) of a step of 49.0 ms."
+    )
     assert sentence.why == (
         "One rank alone on its node takes 40.0 ms. Without contention a step would take 41.0 ms, and training be 1.20 times "
-        "as fast. Less: the exchange of gradients 1.00 ms."
+        "(95 % interval: 1.20 to 1.20) as fast. Less: the exchange of gradients 1.00 ms (95 % interval: 1.00 to 1.00)."
     )
     assert "a faster network would not help" in sentence.next_steps[0]
     assert sentence.warnings == ()
@@ -233,7 +236,8 @@ def test_stretch_and_transfer_are_one_cause_for_the_same_helps() -> None:
     shorter = {"independent": a_step(ready=(20, 34)), "full": a_step(ready=(20, 36), exchanges=(0, 3))}
     sentence = one("cause", tables_of(explained(**shorter)))
     assert (
-        sentence.verdict == "ddp/spawn/1x2 is limited most by the exchange of gradients: 5.00 ms of a step of 49.0 ms."
+        sentence.verdict
+        == "ddp/spawn/1x2 is limited most by the exchange of gradients: 5.00 ms (95 % interval: 5.00 to 5.00) of a step of 49.0 ms."
     )
 
 
@@ -247,7 +251,7 @@ def test_causes_whose_intervals_overlap_are_both_named() -> None:
     assert sentence.support == PARTLY
     assert sentence.verdict == (
         "ddp/spawn/1x2 is limited most by contention or the exchange of gradients, which takes more is open: 8.00 ms (95 % "
-        "interval: 0.80 to 8.00) and 1.00 ms of a step of 49.0 ms."
+        "interval: 0.80 to 8.00) and 1.00 ms (95 % interval: 1.00 to 1.00) of a step of 49.0 ms."
     )
     assert len(sentence.next_steps) == 2
     assert sentence.missing.startswith("launches of ddp/spawn/1x2")
@@ -282,7 +286,9 @@ def test_waiting_names_the_rank_that_comes_last() -> None:
     tables = changed_causes(
         tables_of(explained(**late)), beside_training_percent=0.0, unexplained_s_low=0.0, unexplained_s_high=0.0
     )
-    tables["causes"] = tables["causes"].assign(waiting_s=0.03, waiting_s_low=0.03, waiting_s_high=0.03)
+    tables["causes"] = tables["causes"].assign(
+        waiting_s=0.02, waiting_s_low=0.02, waiting_s_high=0.02, unexplained_s=0.0
+    )
     sentence = one("cause", tables)
     assert sentence.verdict.startswith("ddp/spawn/1x2 is limited most by waiting for other ranks")
     assert sentence.next_steps[-1] == "Rank 1 on laptop came last in 12 of 12 rounds."
@@ -346,7 +352,8 @@ def test_a_prediction_below_what_was_measured_says_how_much_faster_with_its_inte
     sentence = one("prediction", tables_of(*MEASURED, ledger=[an_entry()]))
     assert sentence.support == SHOWN
     assert sentence.verdict == (
-        "ddp/spawn/1x4 would take 2.00 s (80 % interval of one launch: 1.80 to 2.30) for an epoch, 1.60 times as fast as "
+        "ddp/spawn/1x4 would take 2.00 s (80 % interval of one launch: 1.80 to 2.30) for an epoch, 1.60 times (both intervals at their ends: 1.36 "
+        "to 1.81) as fast as "
         "ddp/spawn/1x2, which took the least of what was measured of ddp/spawn."
     )
     assert sentence.why == (
@@ -358,9 +365,7 @@ def test_a_prediction_below_what_was_measured_says_how_much_faster_with_its_inte
 def test_a_prediction_above_what_was_measured_says_to_stay() -> None:
     sentence = one("prediction", tables_of(cell("single", 1, 6.0), cell("ddp", 2, 1.5), ledger=[an_entry()]))
     assert sentence.support == SHOWN
-    assert sentence.verdict.startswith(
-        "On more devices ddp/spawn would not be faster: at best, ddp/spawn/1x4 would take 2.00 s"
-    )
+    assert sentence.verdict.startswith("On 4 devices ddp/spawn would not be faster: ddp/spawn/1x4 would take 2.00 s")
     assert sentence.next_steps == ("Stay with 2 devices.",)
 
 

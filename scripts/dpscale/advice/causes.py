@@ -13,6 +13,7 @@ from dpscale.advice.words import amount, number
 from dpscale.metrics import FLAG_OTHERS_ABOVE_PERCENT
 from dpscale.statistics import Estimate
 from dpscale.tables.cells import name_of
+from dpscale.trial import PLACEBO
 from dpscale.trust import FLAG_BESIDE_TRAINING_ABOVE_PERCENT
 from dpscale.words import listed
 
@@ -80,7 +81,9 @@ class Found:
 def causes(tables: Tables) -> list[Sentence]:
     """Of each explained cell on several devices, those on the most devices first."""
     rows = tables["causes"]
-    explained = rows[(rows.devices > 1) & rows.step_s.notna()].sort_values("devices", ascending=False, kind="stable")
+    explained = rows[(rows.devices > 1) & rows.step_s.notna() & (rows.strategy != PLACEBO)].sort_values(
+        "devices", ascending=False, kind="stable"
+    )
     return [_of_cell(row, tables["stragglers"]) for _, row in explained.iterrows()]
 
 
@@ -90,11 +93,12 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
     there = [each for cause in of_row if (each := _in_cell(row, cause)) is not None]
     found = [each for each in there if not math.isnan(each.takes.high - each.takes.low)]
     named = sorted((each for each in found if each.cause is not UNEXPLAINED), key=lambda each: -each.takes.value)
-    if not named:
+    if not named or not row.step_s > 0:
+        because = "a step takes no time" if named else "no part of its steps has an interval"
         return Sentence(
             about="cause",
             support=WITHHELD,
-            verdict=f"What limits {name} most can't be said: no part of its steps has an interval.",
+            verdict=f"What limits {name} most can't be said: {because}.",
             cell=name,
             missing=f"causes of {name} with their intervals",
             next_steps=("Measure it again.",),
@@ -119,6 +123,8 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
     first = [largest, *(each for each in overlap if each.takes.value > 0)]
     times = " and ".join(amount(each.takes, "ms") for each in first)
     open_order = "" if len(first) == 1 else ", which takes more is open"
+    rivals = [each.name for each in overlap if each not in first]
+    as_much = f"; {listed(rivals)} may take as much" if rivals else ""
     remedies = [each.cause.remedy for each in first]
     if any(each.cause is WAITING for each in first) and (late := _late(stragglers, name)) is not None:
         remedies.append(late)
@@ -127,7 +133,7 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
         said,
         support=PARTLY if overlap else SHOWN,
         verdict=f"{name} is limited most by {listed([each.name for each in first], last='or')}{open_order}: {times} of a "
-        f"step of {number(step_ms)} ms.",
+        f"step of {number(step_ms)} ms{as_much}.",
         why=" ".join(_why(row, [each for each in named if each not in first], largest)),
         missing=f"launches of {name}: so many that the intervals of its causes part" if overlap else "",
         next_steps=tuple(remedies),
@@ -176,12 +182,8 @@ def _doubt(row: Any, found: Sequence[Found], largest: Found) -> Doubt | None:
     if endless := [f"{each.name} ({number(each.takes.value)} ms)" for each in found if math.isnan(each.takes.high)]:
         because = f"without an interval is {listed(endless)}"
         return Doubt(because, "an interval of each part of its steps", "Measure it again.")
-    step_ms = MS * row.step_s
-    if largest.takes.value >= step_ms:
-        because = (
-            f"{largest.name} would take {amount(largest.takes, 'ms')} of a step of {number(step_ms)} ms, which can't be"
-        )
-        return Doubt(because, "causes that are less than the step", "Measure it again on a quiet machine.")
+    if contradiction := _contradiction(row, found, largest):
+        return Doubt(contradiction, "causes that can be parts of the step", "Measure it again on a quiet machine.")
     if largest.takes.high <= 0:
         because = f"no cause takes any time; the largest, {largest.name}, takes {amount(largest.takes, 'ms')}"
         return Doubt(because, "a cause that takes time: more devices cost nothing here", "Look at larger topologies.")
@@ -202,17 +204,37 @@ def _doubt(row: Any, found: Sequence[Found], largest: Found) -> Doubt | None:
     return None
 
 
+def _contradiction(row: Any, found: Sequence[Found], largest: Found) -> str:
+    """What can't be of a step and its parts; empty if there is nothing."""
+    if is_empty(row.compute_s):
+        return "what one rank alone takes is not known"
+    if outside := [each.name for each in found if not each.takes.low <= each.takes.value <= each.takes.high]:
+        return f"the interval of {listed(outside)} does not hold its value"
+    step_ms, alone_ms = MS * row.step_s, MS * row.compute_s
+    takes = f"{largest.name} would take {amount(largest.takes, 'ms')} of a step of {number(step_ms)} ms"
+    if largest.takes.high >= step_ms:
+        return f"{takes}, which can't be"
+    below_ms = math.fsum(-each.takes.value for each in found if each.takes.value < 0)
+    if largest.takes.low > step_ms - alone_ms + below_ms:
+        return f"{takes}, of which one rank alone takes {number(alone_ms)} ms, which can't be"
+    return ""
+
+
 def _why(row: Any, others: Sequence[Found], largest: Found) -> Iterator[str]:
-    step_ms = MS * row.step_s
-    without = step_ms - largest.takes.value
+    step_ms, alone_ms = MS * row.step_s, MS * row.compute_s
+    takes = largest.takes
+    without_ms, least_ms, most_ms = (max(alone_ms, step_ms - end) for end in (takes.value, takes.high, takes.low))
+    faster = Estimate(step_ms / without_ms, step_ms / most_ms, step_ms / least_ms, takes.spread)
     yield (
-        f"One rank alone on its node takes {number(MS * row.compute_s)} ms. Without {largest.name} a step would take "
-        f"{number(without)} ms, and training be {number(step_ms / without)} times as fast."
+        f"One rank alone on its node takes {number(alone_ms)} ms. Without {largest.name} a step would take "
+        f"{number(without_ms)} ms, and training be {amount(faster, 'times')} as fast."
     )
     if shown := [f"{each.name} {amount(each.takes, 'ms')}" for each in others if each.takes.low > 0]:
         yield f"Less: {', '.join(shown)}."
     if none := [
-        f"{each.name} {amount(each.takes, 'ms')}" for each in others if each.takes.value <= 0 and each.takes.low < 0
+        f"{each.name} {amount(each.takes, 'ms')}"
+        for each in others
+        if each.takes.low < 0 or each.takes.low == 0 < each.takes.high
     ]:
         yield f"Not shown to take any time: {', '.join(none)}."
 

@@ -64,13 +64,21 @@ def unmeasured(tables: Tables) -> list[Cell]:
 
 
 def reasons_of(found: Sequence[Cell]) -> str:
-    """What is planned, and why it has no time."""
-    return f"Planned, but without any time of an epoch: {'; '.join(map(_reason, found))}." if found else ""
+    """What is planned, and why it has no time: each reason once."""
+    cells_by_reason = _grouped([(_reason(cell), cell.name) for cell in found])
+    return f"Planned, but without any time of an epoch: {'; '.join(cells_by_reason)}." if found else ""
 
 
 def _reason(cell: Cell) -> str:
-    untimed = "its launches have no time" if cell.summary.status == "ok" else "not measured yet"
-    return f"{cell.name}: {text(cell.summary.reason) or untimed}"
+    return text(cell.summary.reason) or ("launches have no time" if cell.summary.status == "ok" else "not measured yet")
+
+
+def _grouped(found: Sequence[tuple[str, str]]) -> list[str]:
+    """`a and b: the text`, of (text, name)."""
+    names: dict[str, list[str]] = {}
+    for what, name in found:
+        names.setdefault(what, []).append(name)
+    return [f"{listed(named)}: {what}" for what, named in names.items()]
 
 
 def to_measure(found: Sequence[Cell]) -> str:
@@ -110,7 +118,7 @@ def on_more_devices(cell: Cell, found: Sequence[Cell]) -> list[Cell]:
 
 def warnings_of(found: Sequence[Cell]) -> tuple[str, ...]:
     """What to know before trusting these cells."""
-    return tuple(f"{cell.name}: {warning}" for cell in found if (warning := text(cell.summary.warnings)))
+    return tuple(_grouped([(warning, cell.name) for cell in found if (warning := text(cell.summary.warnings))]))
 
 
 def other_precision(best: Cell, found: Sequence[Cell]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpscale.advice.causes import APART, CONTENTION, EXCHANGE, WRAPPER, Found
-from dpscale.advice.cells import INTERVAL, Cell, is_control, warnings_of
+from dpscale.advice.cells import INTERVAL, Cell, is_control, text, trainings, warnings_of
 from dpscale.advice.least import MAKE_MORE, NARROWER
 from dpscale.advice.sentences import SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.words import amount, sentence
@@ -32,7 +32,7 @@ def by_control(found: Sequence[Cell], comparisons: pd.DataFrame, explained: Coll
     controls = [cell for cell in found if is_control(cell)]
     pairs = [
         (cell, control)
-        for cell in found
+        for cell in trainings(found)
         if cell.summary.base == "ddp" and cell.devices > 1 and cell.name not in explained
         for control in controls
         if all(cell.summary[fact] == control.summary[fact] for fact in ALIKE)
@@ -46,9 +46,10 @@ def _of_cell(cell: Cell, control: Cell, found: Sequence[Cell], comparisons: pd.D
     efficiency = control.estimate("scaling_efficiency", "speedup_spread")
     alone = _on_one(cell, control, found)
     wrapper = None if alone is None else alone.estimate("scaling_efficiency", "speedup_spread")
-    rows = list(
-        dict.fromkeys([cell.name, control.name, *([] if alone is None else [alone.name]), control.summary.base_cell])
-    )
+    base = text(control.summary.base_cell)
+    rows = [
+        name for name in dict.fromkeys([cell.name, control.name, "" if alone is None else alone.name, base]) if name
+    ]
     said = Sentence(
         about="cause",
         support=WITHHELD,

@@ -10,7 +10,7 @@ from dpscale.advice.least import Least, least, withheld
 from dpscale.advice.ranking import Candidate, Ranking, rank
 from dpscale.advice.sentences import SHOWN, Evidence, Sentence
 from dpscale.advice.settings import AdviceConfig
-from dpscale.advice.words import amount, number
+from dpscale.advice.words import amount, as_given
 from dpscale.tables.cells import floats
 
 SECONDS_PER_HOUR = 3600
@@ -48,7 +48,8 @@ def device_hours(found: Sequence[Cell], absent: Sequence[Cell], by_time: Ranking
     if ranking is None or by_time is None:
         return said
     speed = next((duel for duel in ranking.won if duel.other.cell.name == by_time.best.cell.name), None)
-    if speed is None:
+    slower = {duel.other.cell.name for duel in by_time.won}
+    if speed is None or ranking.best.cell.name not in slower:
         return said
     paid = f"The speed of {speed.other.cell.name} costs {amount(speed.versus.ratio, 'times')} as much device time."
     return replace(said, why=f"{said.why} {paid}", next_steps=said.next_steps or ("Choose: sooner, or cheaper.",))
@@ -64,5 +65,5 @@ def money(found: Sequence[Cell], absent: Sequence[Cell], settings: AdviceConfig)
     if said.support == SHOWN:
         said = replace(said, next_steps=())
     given = Evidence("config.yaml", ("price_per_device_hour", "currency"), ("advice",))
-    at_price = f"At {number(price)} {settings.currency} per device-hour."
+    at_price = f"At {as_given(price)} {settings.currency} per device-hour."
     return replace(said, why=f"{said.why} {at_price}".strip(), follows_from=[*said.follows_from, given])

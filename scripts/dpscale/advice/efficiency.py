@@ -106,19 +106,27 @@ def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: 
             next_steps=(ADD_A_BASE,),
         )
     best = cells.best(cells.keep or [cell for cell in several if cell.name in cells.shares])
-    said = replace(said, cell=best.name, warnings=warnings_of([best]))
+    base = base_of(best, found)
+    said = replace(said, cell=best.name, warnings=warnings_of([best] if base is None else [best, base]))
     if cells.undecided:
         said = _with_what_is_open(said, cells, wanted)
     else:
-        said = replace(said, support=SHOWN, why=_above(cells), next_steps=_next_steps(cells))
+        larger = [] if cells.lack else [cell for cell in planned if cell.devices > cells.most]
+        said = replace(
+            said,
+            support=SHOWN,
+            why=f"{_above(cells)} {reasons_of(larger)}".strip(),
+            next_steps=(to_measure(larger),) if larger else _next_steps(cells),
+            follows_from=[*said.follows_from, *evidence_of(larger)],
+        )
     if cells.keep and cells.fewer:
         on = "; ".join(f"on {cell.devices} that is not shown: {cells.of(cell)}" for cell in cells.fewer)
         return replace(
             said,
             support=PARTLY,
             verdict=f"On {cells.most} devices scaling efficiency is {wanted} or more: {cells.of(best)}; {on}.",
-            missing="; ".join(filter(None, [_of_fewer(cells), said.missing])),
-            next_steps=(MAKE_MORE if _few(cells, cells.fewer) else AGAIN_ON_FEWER,),
+            missing="; ".join(filter(None, [_of_fewer(cells, least_efficiency), said.missing])),
+            next_steps=(_step_of_fewer(cells, least_efficiency),),
             estimate=Estimate(cells.most, cells.most, cells.most, ""),
         )
     if cells.keep:
@@ -133,10 +141,12 @@ def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: 
         return replace(said, verdict=f"{unknown}. So far, at most, {cells.of(best)}.")
     return replace(
         said,
-        verdict=f"No measured number of devices above one has a scaling efficiency of {wanted}: at most, {cells.of(best)}.",
+        verdict=f"No measured number of devices above one has a scaling efficiency of {wanted} or more: at most, {cells.of(best)}.",
         estimate=Estimate(1, 1, 1, ""),
         why="",
-        next_steps=("Train on one device, several trainings beside each other; or change what limits it, below.",),
+        next_steps=(
+            "For the most work per device train on one, several trainings beside each other; or change what limits it, below.",
+        ),
     )
 
 
@@ -150,12 +160,25 @@ def _few(cells: _Cells, of: Sequence[Cell]) -> list[str]:
     return [cell.name for cell in of if cell.name in cells.shares and cells.shares[cell.name].spread != INTERVAL]
 
 
-def _of_fewer(cells: _Cells) -> str:
-    """What would say why fewer devices have less."""
-    few = _few(cells, cells.fewer)
+def _across(cells: _Cells, least_efficiency: float) -> list[str]:
+    """Those on fewer devices whose interval holds what is asked for."""
+    return [cell.name for cell in cells.fewer if cells.shares[cell.name].high >= least_efficiency]
+
+
+def _of_fewer(cells: _Cells, least_efficiency: float) -> str:
+    """What would say whether fewer devices have less, and why."""
+    few, across = _few(cells, cells.fewer), _across(cells, least_efficiency)
     if few:
         return f"launches: 6 of {listed(few)} and of the base"
+    if across:
+        return f"launches of {listed(across)}: so many that intervals part from what is asked for"
     return f"what is different about {listed([cell.name for cell in cells.fewer])}: measure them again"
+
+
+def _step_of_fewer(cells: _Cells, least_efficiency: float) -> str:
+    if _few(cells, cells.fewer):
+        return MAKE_MORE
+    return NARROWER if _across(cells, least_efficiency) else AGAIN_ON_FEWER
 
 
 def _above(cells: _Cells) -> str:
@@ -183,7 +206,7 @@ def _with_what_is_open(said: Sentence, cells: _Cells, wanted: str) -> Sentence:
     if across:
         why.append(f"Intervals hold {wanted}: {', '.join(map(cells.of, across))}.")
         missing.append(
-            f"launches of {listed([cell.name for cell in across])}: so many that its interval does not hold {wanted}"
+            f"launches of {listed([cell.name for cell in across])}: so many that its interval lies on one side of {wanted}"
         )
     if baseless:
         why.append(f"There is no base for {listed(baseless)}: one device with all else equal.")
@@ -191,10 +214,8 @@ def _with_what_is_open(said: Sentence, cells: _Cells, wanted: str) -> Sentence:
     if timeless:
         why.append(f"Rows of {listed(timeless)} have a base and no scaling efficiency.")
         missing.append(f"times of {listed(timeless)}, and of their bases")
-    if few:
-        next_steps.append(MAKE_MORE)
-    elif across:
-        next_steps.append(NARROWER)
+    if few or across:
+        next_steps.append(NARROWER if across else MAKE_MORE)  # the former repeats what has few launches, too
     if baseless:
         next_steps.append(ADD_A_BASE)
     if timeless:

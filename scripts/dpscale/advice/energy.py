@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpscale.advice.cells import Cell, text
+from dpscale.advice.cells import Cell, other_precision, text
 from dpscale.advice.least import Least, least, withheld
 from dpscale.advice.ranking import Candidate, rank
 from dpscale.advice.sentences import Sentence
@@ -45,14 +46,20 @@ def energy(found: Sequence[Cell], absent: Sequence[Cell], monitor: pd.DataFrame)
         )
         return replace(said, why=f"What the monitor says: {'; '.join(reasons)}." if reasons else "")
     energies_J = {cell.name: _energies_J(by_cell[cell.name], counted) for cell in found}
-    if any(energy_J <= 0 for launches in energies_J.values() for energy_J in launches):
+    told_J = counters[counters.kind.isin(counted)].energy_per_epoch_J
+    if not (told_J.ge(0).all() and told_J.lt(math.inf).all()) or any(
+        energy_J <= 0 for launches in energies_J.values() for energy_J in launches
+    ):
         return withheld(
             ENERGY,
-            "counters told no energy at all in some launch, which can't be",
+            "counters told no energy at all in some launch, or less than none, or without end, which can't be",
             "energy counters that count",
             "See whether the counters of energy of this machine move at all.",
         )
-    said = least(ENERGY, rank([Candidate(cell, energies_J[cell.name]) for cell in found]), absent)
+    ranking = rank([Candidate(cell, energies_J[cell.name]) for cell in found])
+    said = least(ENERGY, ranking, absent)
+    if ranking is not None and (caution := other_precision(ranking.best.cell, found)):
+        said = replace(said, warnings=(*said.warnings, caution))
     scope = f"Counted are whole {listed([KINDS[kind] for kind in counted])} of the nodes used."
     return replace(said, why=f"{said.why} {scope}".strip())
 
@@ -61,7 +68,13 @@ def _all_tell(rows: pd.DataFrame | None, cell: Cell, kind: str) -> bool:
     if rows is None:
         return False
     mine = rows[rows.kind == kind]
-    return set(mine.repeat) == set(cell.launches.repeat) and bool(mine.energy_per_epoch_J.notna().all())
+    counters = {len(rows.drop_duplicates(["node", "name"])) for _, rows in mine.groupby("repeat")}
+    of_each_launch = set(mine.repeat) == set(cell.launches.repeat) and len(counters) == 1
+    return (
+        of_each_launch
+        and set(mine.node) == set(range(cell.summary.nodes))
+        and bool(mine.energy_per_epoch_J.notna().all())
+    )
 
 
 def _energies_J(rows: pd.DataFrame, kinds: Sequence[str]) -> list[float]:

@@ -47,11 +47,12 @@ def fastest(found: Sequence[Cell], absent: Sequence[Cell]) -> Sentence:
     best = ranking.best.cell
     if said.support == SHOWN:
         planned = [] if on_more_devices(best, found) else on_more_devices(best, absent)
+        said = replace(said, next_steps=(to_measure(planned) if planned else _next_step(best, found),))
+    if ranking.duels:
         said = replace(
             said,
-            why=f"{said.why} {reasons_of(planned)}".strip(),
-            next_steps=(to_measure(planned) if planned else _next_step(best, found),),
-            follows_from=[*said.follows_from, *evidence_of(planned)],
+            why=f"{said.why} {reasons_of(absent)}".strip(),
+            follows_from=[*said.follows_from, *evidence_of(absent)],
         )
     if less := _learns_less(best, found):
         compared = Evidence("summary.csv", ("final_accuracy", "spread"), (best.name, text(best.summary.base_cell)))
@@ -62,6 +63,9 @@ def fastest(found: Sequence[Cell], absent: Sequence[Cell]) -> Sentence:
 
 
 def _next_step(best: Cell, found: Sequence[Cell]) -> str:
+    alike = [cell for cell in found if cell.summary.precision == best.summary.precision and cell.devices > best.devices]
+    if alike and best.summary.base == "single":
+        return "Train on one device: all that was measured on more took longer."
     more = on_more_devices(best, found)
     if more:
         most = max(cell.devices for cell in more)

@@ -56,7 +56,7 @@ def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sent
         estimate=ranking.best.estimate,
         unit=asked.unit,
         follows_from=[Evidence(asked.file, asked.columns, _names(ranking))],
-        warnings=warnings_of(ranking.contenders),
+        warnings=warnings_of([ranking.best.cell, *(duel.other.cell for duel in ranking.duels)]),
     )
     if not ranking.duels:
         return replace(
@@ -75,6 +75,9 @@ def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sent
             why=_beyond_noise(asked, ranking),
         )
     undecided = replace(shared, missing=_missing(ranking), next_steps=_next_steps(ranking))
+    if _are_equal(ranking):
+        equal = f"all launches of {listed([cell.name for cell in ranking.contenders])} are equal"
+        return replace(undecided, verdict=f"Which cell {asked.does} can't be said: {equal}, {costs} an epoch.")
     if not ranking.won:
         return replace(
             undecided,
@@ -147,11 +150,17 @@ def _percent(ratio: float) -> str:
     return f"{number(percent, max(1, decimals(percent)) if percent < 0.1 else 1)} % {'less' if ratio < 1 else 'more'}"
 
 
+def _are_equal(ranking: Ranking) -> bool:
+    """All cells, in all launches, of which there are enough."""
+    ratios = [duel.versus.ratio for duel in ranking.open]
+    return not ranking.won and not ranking.too_few and all(ratio.low == ratio.high == 1 for ratio in ratios)
+
+
 def _missing(ranking: Ranking) -> str:
     names = listed([cell.name for cell in ranking.contenders])
     if ranking.too_few:
         return f"launches: {ranking.needed} of each of {names}"
-    if all(duel.versus.ratio.low == duel.versus.ratio.high == 1 for duel in ranking.open):
+    if _are_equal(ranking):
         return f"a difference between {names}: all launches are equal"
     return f"launches of {names}: so many that their intervals part"
 
@@ -171,7 +180,6 @@ def _next_steps(ranking: Ranking) -> tuple[str, ...]:
         why = "of these the one with the fewest devices"
     if times[fewest.name] > 1:
         why += f": its median is {number(times[fewest.name])} times that of {best.name}"
-    equal = all(duel.versus.ratio.low == duel.versus.ratio.high == 1 for duel in ranking.open)
-    if equal:
+    if _are_equal(ranking):
         return (f"Take {fewest.name}, {why}: all launches are equal.",)
     return (f"Take {fewest.name}, {why}; more launches may tell them apart.", NARROWER)

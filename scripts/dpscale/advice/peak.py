@@ -6,7 +6,7 @@ what is computed twice or lost does not count (Chowdhery et al., "PaLM", 2022, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpscale.advice.cells import INTERVAL, Cell, base_of, text, to_measure, warnings_of
@@ -14,7 +14,7 @@ from dpscale.advice.least import MAKE_MORE, TRAIN
 from dpscale.advice.peaks import peak_of
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.settings import AdviceConfig
-from dpscale.advice.words import amount, number
+from dpscale.advice.words import amount, as_given, number
 from dpscale.statistics import Estimate
 
 SEEN = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}  # dtype of compute -> precision
@@ -47,11 +47,14 @@ class _Scale:
     source: str
     GFLOP_per_sample: float
 
-    def share(self, cell: Cell) -> Estimate:
-        """In %."""
+    def share(self, cell: Cell) -> Estimate | None:
+        """In %; None where the row has no throughput."""
         throughput = cell.estimate("throughput_per_device_samples_per_s")
-        assert throughput is not None, f"{cell.name} was measured"
-        return throughput.times(100 * self.GFLOP_per_sample * GIGA / (self.peak_TFLOP_per_s * TERA))
+        return (
+            None
+            if throughput is None
+            else throughput.times(100 * self.GFLOP_per_sample * GIGA / (self.peak_TFLOP_per_s * TERA))
+        )
 
 
 def share_of_peak(
@@ -89,36 +92,46 @@ def share_of_peak(
             next_steps=("Use a model whose operations PyTorch's FlopCounterMode counts.",),
         )
     scale = _Scale(precision, peak, source, flops.per_sample / GIGA)
-    share = scale.share(best)
-    if share.value > 100:
+    base = base_of(best, found)
+    if base is not None and precision_of(base) != precision:
+        base = None
+    those = [best] if base is None else [best, base]
+    said = replace(said, follows_from=[replace(rates, rows=tuple(dict.fromkeys(cell.name for cell in those)))])
+    shares = {cell.name: share for cell in those if (share := scale.share(cell)) is not None}
+    if len(shares) < len(said.follows_from[0].rows):
         return replace(
             said,
-            verdict=f"{unknown}: {best.name} would reach {number(share.value)} % of {number(peak)} TFLOP/s, so that is not "
+            verdict=f"{unknown}: throughput is missing in its row.",
+            missing="throughput per device",
+            next_steps=("Measure it again.",),
+        )
+    share, above = shares[best.name], next((name for name in shares if shares[name].value > 100), best.name)
+    if shares[above].value > 100:
+        return replace(
+            said,
+            verdict=f"{unknown}: {above} would reach {number(shares[above].value)} % of {as_given(peak)} TFLOP/s, so that is not "
             "its peak.",
             missing=f"the right peak of one device in {precision}: {KEY}",
             next_steps=(f"Correct {KEY}.",),
         )
-    base = base_of(best, found)
-    if base is not None and precision_of(base) != precision:
-        base = None
     interval = share.spread == INTERVAL
     return replace(
         said,
         support=SHOWN if interval else PARTLY,
-        verdict=f"{best.name} reaches {amount(share, '%')} of its devices' peak, {number(peak)} TFLOP/s each in {precision}.",
-        why=_why(best, base, scale),
+        verdict=f"{best.name} reaches {amount(share, '%')} of its devices' peak, {as_given(peak)} TFLOP/s each in {precision}.",
+        why=_why(best, base, shares, scale),
         missing="" if interval else f"launches: 6 of {best.name}, for an interval",
         next_steps=(
             *([] if interval else [MAKE_MORE]),
-            *([] if base is None else [_next_step(best, share, scale.share(base))]),
+            *([] if base is None else [_next_step(best, share, shares[base.name])]),
         ),
         cell=best.name,
         estimate=share,
         follows_from=[
-            replace(rates, rows=tuple(dict.fromkeys(cell.name for cell in (best, base) if cell is not None))),
+            *said.follows_from,
             Evidence("flops.json", ("flops_per_sample",), ("the model",)),
         ],
-        warnings=warnings_of([best]),
+        warnings=warnings_of(list({cell.name: cell for cell in those}.values())),
     )
 
 
@@ -136,20 +149,22 @@ def _peak(cell: Cell, precision: str, settings: AdviceConfig) -> tuple[float | N
     return known.TFLOP_per_s[precision], known.source
 
 
-def _why(best: Cell, base: Cell | None, scale: _Scale) -> str:
+def _why(best: Cell, base: Cell | None, shares: Mapping[str, Estimate], scale: _Scale) -> str:
     asked = (
         f"A sample takes {number(scale.GFLOP_per_sample)} GFLOP, forward and backward; the peak is from {scale.source}."
     )
     if base is None or base.name == best.name:
         return asked
-    return f"{base.name} reaches {amount(scale.share(base), '%')}. {asked}"
+    return f"{base.name} reaches {amount(shares[base.name], '%')}. {asked}"
 
 
 def _next_step(best: Cell, share: Estimate, on_one: Estimate) -> str:
     """Where more is lost: on each device, or by their number."""
     if best.devices > 1 and on_one.value / share.value > 100 / on_one.value:
         return "More is lost by scaling than on each device: see what limits it, below."
-    lost = "More is lost on each device than by their number"
+    lost = (
+        "More is lost on each device than by their number" if best.devices > 1 else "What is lost is lost on the device"
+    )
     if on_one.value >= NEARLY_ALL_PERCENT:
         return "Little is lost on each device, and not more by their number: there is little to gain."
     open_to_it = {

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpscale.advice.cells import INTERVAL, Cell
 from dpscale.advice.fastest import by_time
 from dpscale.advice.least import MAKE_MORE
@@ -57,13 +59,7 @@ def prediction(table: pd.DataFrame, found: Sequence[Cell]) -> Sentence:
     hits = int((judged.verdict == HIT).sum())
     record = _record(judged, hits)
     if hits * 2 < len(judged):
-        return replace(
-            said,
-            verdict=f"{said.verdict}: most predictions that were measured were wrong.",
-            why=record,
-            missing="predictions that come true",
-            next_steps=("Calibrate on more devices (prediction.calibrate_up_to), or measure what is to be known.",),
-        )
+        return _most_were_wrong(said, record)
     ahead = rows[~rows.verdict.isin([HIT, MISS])]
     if ahead.empty:
         return replace(
@@ -88,12 +84,28 @@ def prediction(table: pd.DataFrame, found: Sequence[Cell]) -> Sentence:
             next_steps=("Name larger topologies in prediction.topologies.",),
         )
     like = [fastest is not None and _way(row) == _way(fastest.summary) for row in more.itertuples()]
-    best = (more[like] if any(like) else more).sort_values("predicted_epoch_time_s", kind="stable").iloc[0]
+    alike = more[like] if any(like) else more
+    best = alike.sort_values("predicted_epoch_time_s", kind="stable").iloc[0]
     rival = _rival(best, found)
+    mine = judged[np.array([_way(row) == _way(best) for row in judged.itertuples()], dtype=bool)]
+    record = _record(mine, int((mine.verdict == HIT).sum()))
+    if (mine.verdict == HIT).sum() * 2 < len(mine):
+        return _most_were_wrong(said, record)
     if fastest is not None and rival is not None and rival is not fastest:
         record = f"Of all that was measured {fastest.name} took the least. {record}"
         said = replace(said, follows_from=_with(said.follows_from, fastest.name))
-    return _of_best(said, best, record, rival)
+    devices = sorted({row["devices"] for _, row in alike.iterrows() if _way(row) == _way(best)})
+    return _of_best(said, best, devices, record, rival)
+
+
+def _most_were_wrong(said: Sentence, record: str) -> Sentence:
+    return replace(
+        said,
+        verdict=f"{said.verdict}: most predictions that were measured were wrong.",
+        why=record,
+        missing="predictions that come true",
+        next_steps=("Calibrate on more devices (prediction.calibrate_up_to), or measure what is to be known.",),
+    )
 
 
 def _with(evidence: Sequence[Evidence], *measured: str) -> list[Evidence]:
@@ -131,8 +143,8 @@ def _record(judged: pd.DataFrame, hits: int) -> str:
     )
 
 
-def _of_best(said: Sentence, best: Any, record: str, fastest: Cell | None) -> Sentence:
-    """Of the topology that is predicted to be fastest, of those that were not measured."""
+def _of_best(said: Sentence, best: Any, devices: Sequence[int], record: str, fastest: Cell | None) -> Sentence:
+    """Of the topology that is predicted to be fastest, of those that were not measured, on so many devices."""
     takes = Estimate(
         best.predicted_epoch_time_s, best.predicted_epoch_time_s_low, best.predicted_epoch_time_s_high, ONE_LAUNCH
     )
@@ -166,7 +178,7 @@ def _of_best(said: Sentence, best: Any, record: str, fastest: Cell | None) -> Se
         return replace(
             said,
             support=SHOWN,
-            verdict=f"{what}, {number(measured.value / takes.value)} times as fast as {rival}.",
+            verdict=f"{what}, {_times(measured, takes)} as fast as {rival}.",
             next_steps=(
                 f"If the time is worth the devices, add {best.nodes}x{best.devices_per_node} to the topologies.",
             ),
@@ -174,6 +186,15 @@ def _of_best(said: Sentence, best: Any, record: str, fastest: Cell | None) -> Se
     return replace(
         said,
         support=SHOWN,
-        verdict=f"On more devices {_way(best)} would not be faster: at best, {what}, {number(takes.value / measured.value)} times as much as {rival}.",
+        verdict=f"On {listed(devices)} devices {_way(best)} would not be faster: {what}, {_times(takes, measured)} as much as "
+        f"{rival}.",
         next_steps=(f"Stay with {counted(fastest.devices, 'device')}.",),
     )
+
+
+def _times(one: Estimate, other: Estimate) -> str:
+    """A ratio of the two, with ends for the worst case of both."""
+    ratio = Estimate(
+        one.value / other.value, one.low / other.high, one.high / other.low, "both intervals at their ends"
+    )
+    return amount(ratio, "times")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpscale.advice.causes import causes
-from dpscale.advice.cells import Cell, Tables, cells, trainings, unmeasured
+from dpscale.advice.cells import Cell, Tables, cells, evidence_of, reasons_of, trainings, unmeasured
 from dpscale.advice.control import EXPLAIN, by_control
 from dpscale.advice.cost import device_hours, money
 from dpscale.advice.efficiency import efficiency
@@ -42,7 +42,7 @@ def advise(tables: Tables, settings: AdviceConfig, flops: Flops | None = None) -
         *limits(measured, tables),
         prediction(tables["prediction"], found),
     ]
-    return [in_short(answers), *answers]
+    return [in_short(answers, absent), *answers]
 
 
 def limits(measured: Sequence[Cell], tables: Tables) -> list[Sentence]:
@@ -61,7 +61,7 @@ def limits(measured: Sequence[Cell], tables: Tables) -> list[Sentence]:
     return [nothing]
 
 
-def in_short(answers: Sequence[Sentence]) -> Sentence:
+def in_short(answers: Sequence[Sentence], absent: Sequence[Cell]) -> Sentence:
     """Verdict: speed and efficiency. Why: what limits the cell that is fastest, and those on the most devices. Next: what
     these ask for."""
     speed, devices = (next(said for said in answers if said.about == about) for about in ("fastest", "efficiency"))
@@ -75,11 +75,11 @@ def in_short(answers: Sequence[Sentence]) -> Sentence:
         about="in_short",
         support=used[0].support if len({said.support for said in used}) == 1 else PARTLY,
         verdict=_joined([speed.verdict, devices.verdict], " "),
-        why=_joined([said.verdict for said in reversed(limit)], " "),
+        why=_joined([*(said.verdict for said in reversed(limit)), reasons_of(absent)], " "),
         next_steps=tuple(steps),
         missing=_joined([said.missing for said in used], "; "),
         cell=speed.cell,
-        follows_from=list(dict.fromkeys(row for said in used for row in said.follows_from)),
+        follows_from=list(dict.fromkeys([*(row for said in used for row in said.follows_from), *evidence_of(absent)])),
         warnings=tuple(dict.fromkeys(warning for said in used for warning in said.warnings)),
     )
 

@@ -12,15 +12,27 @@ def decimals(value: float) -> int:
 
 def number(value: float, places: int | None = None) -> str:
     """As many decimals as asked for, by default as make three digits; never an exponent."""
-    return f"{value:,.{decimals(value) if places is None else places}f}"
+    text = f"{value:,.{decimals(value) if places is None else places}f}"
+    return text if text.strip("-0.,") else text.removeprefix("-")
+
+
+def as_given(value: float) -> str:
+    """As it was configured: `756.5`, not the three digits of what was measured."""
+    return f"{value:,.10g}"
 
 
 def amount(found: Estimate, unit: str) -> str:
-    """`0.459 s (95 % interval: 0.441 to 0.499)`, all with the decimals of the value."""
-    places = decimals(found.value)
+    """`0.459 s (95 % interval: 0.441 to 0.499)`, all with the decimals of the value, or of how far its ends are apart, if these are
+    fewer."""
+    apart = decimals(found.high - found.low)
+    places = (
+        apart
+        if found.value == 0 or (found.high > found.low and apart < decimals(found.value))
+        else decimals(found.value)
+    )
     value = f"{number(found.value, places)} {unit}".rstrip()
-    if found.low == found.high:
-        return f"{value} (one launch)" if found.spread == "one value" else value
+    if found.spread == "one value":
+        return f"{value} (one launch)"
     return f"{value} ({found.spread}: {number(found.low, places)} to {number(found.high, places)})"
 
 
