@@ -63,6 +63,11 @@ def test_a_part_that_may_take_time_is_named() -> None:
     assert sentence.support == SHOWN
 
 
+def test_medians_of_parts_need_not_add_up_to_that_of_the_step() -> None:
+    ends = {"step_s_low": 0.048, "step_s_high": 0.05, "compute_s_low": 0.0395, "compute_s_high": 0.0405}
+    assert changed(0.0092, 0.0091, 0.0093, **ends).support == SHOWN
+
+
 @pytest.mark.parametrize(
     ("contention_s", "others", "because"),
     [

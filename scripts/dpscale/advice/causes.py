@@ -215,7 +215,8 @@ def _contradiction(row: Any, found: Sequence[Found], largest: Found) -> str:
     if largest.takes.high >= step_ms:
         return f"{takes}, which can't be"
     below_ms = math.fsum(-each.takes.value for each in found if each.takes.value < 0)
-    if largest.takes.low > step_ms - alone_ms + below_ms:
+    most_ms = MS * (row.step_s_high - row.compute_s_low) + below_ms  # by the ends, as medians of parts do not add up
+    if largest.takes.low > most_ms:
         return f"{takes}, of which one rank alone takes {number(alone_ms)} ms, which can't be"
     return ""
 
