@@ -442,6 +442,11 @@ def test_long_names_keep_to_a_phone_and_every_column_is_reached(browser: Any, tm
         assert page.complaints == []
 
 
+def test_labels_are_told_apart_by_what_is_the_same_and_not_by_what_begins_so(page: Any):
+    names = ["ddp/spawn/1x16", "ddp/spawn/1x1", "ddp/spawn/1x1"]
+    assert page.evaluate(f"labelsOf({names})") == ["ddp/spawn/1x16", "ddp/spawn/1x1", "ddp/spawn/1x1 (2)"]
+
+
 def test_a_filter_is_worked_by_the_keyboard(page: Any):
     chip(page, "torchrun").focus()
     page.keyboard.press("Space")

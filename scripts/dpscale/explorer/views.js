@@ -140,13 +140,13 @@ function drawBars() {
 
 // Names beside bars leave room for these, so that long ones have a middle left out; no two are the same.
 function labelsOf(names) {
-  const labels = [];
-  for (const name of names) {
-    const short = name.length > LABEL_LETTERS ? `${name.slice(0, LABEL_LETTERS - LABEL_END - 1)}…${name.slice(-LABEL_END)}` : name;
-    const same = labels.filter((label) => label.startsWith(short)).length;
-    labels.push(same ? `${short} (${same + 1})` : short);
-  }
-  return labels;
+  const short = names.map((name) =>
+    name.length > LABEL_LETTERS ? `${name.slice(0, LABEL_LETTERS - LABEL_END - 1)}…${name.slice(-LABEL_END)}` : name,
+  );
+  return short.map((label, row) => {
+    const same = short.slice(0, row).filter((before) => before === label).length;
+    return same ? `${label} (${same + 1})` : label;
+  });
 }
 
 function chosenBar() {
