@@ -56,11 +56,11 @@ def cells(tables: Tables) -> list[Cell]:
     ]
 
 
-def unmeasured(tables: Tables) -> list[Cell]:
-    """Those that are planned, train a model, and have no time of an epoch."""
-    timings, timed = tables["timings"], {cell.name for cell in cells(tables)}
+def unmeasured(tables: Tables, timed: Sequence[Cell]) -> list[Cell]:
+    """Those that are planned, train a model, and are none of `timed`, which have the time of an epoch."""
+    timings, names = tables["timings"], {cell.name for cell in timed}
     planned = [Cell(name_of(row), int(row.devices), row, timings.iloc[:0]) for _, row in tables["summary"].iterrows()]
-    return trainings([cell for cell in planned if cell.name not in timed])
+    return trainings([cell for cell in planned if cell.name not in names])
 
 
 def reasons_of(found: Sequence[Cell]) -> str:
@@ -82,7 +82,9 @@ def _grouped(found: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def to_measure(found: Sequence[Cell]) -> str:
-    """How they get a time."""
+    """How they get a time; where nothing is planned, what to plan."""
+    if not found:
+        return "Add a strategy that trains a model."
     if all(cell.summary.status == "unavailable" for cell in found):
         return "Once what their reasons name is there, run `make reprobe`."
     return "Measure what is planned: `make run`."

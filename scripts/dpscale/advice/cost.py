@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpscale.advice.cells import Cell, other_precision
+from dpscale.advice.cells import Cell
 from dpscale.advice.least import Least, least, withheld
 from dpscale.advice.ranking import Candidate, Ranking, rank
 from dpscale.advice.sentences import SHOWN, Evidence, Sentence
@@ -36,15 +36,10 @@ def _ranked(found: Sequence[Cell], price: float) -> Ranking | None:
     return rank([Candidate(cell, costs(cell)) for cell in found])
 
 
-def _cautioned(said: Sentence, ranking: Ranking | None, found: Sequence[Cell]) -> Sentence:
-    caution = "" if ranking is None else other_precision(ranking.best.cell, found)
-    return replace(said, warnings=(*said.warnings, caution)) if caution else said
-
-
 def device_hours(found: Sequence[Cell], absent: Sequence[Cell], by_time: Ranking | None) -> Sentence:
     """Of cells that train one model; with the price of the fastest one's speed, which is that of `by_time`."""
     ranking = _ranked(found, price=1)
-    said = _cautioned(least(DEVICE_HOURS, ranking, absent), ranking, found)
+    said = least(DEVICE_HOURS, ranking, absent)
     if ranking is None or by_time is None:
         return said
     speed = next((duel for duel in ranking.won if duel.other.cell.name == by_time.best.cell.name), None)
@@ -61,7 +56,7 @@ def money(found: Sequence[Cell], absent: Sequence[Cell], settings: AdviceConfig)
         key = "advice.price_per_device_hour"
         return withheld(MONEY, "no price is given", f"the price of a device-hour: {key}", f"Set {key}.")
     ranking = _ranked(found, price)
-    said = _cautioned(least(replace(MONEY, unit=settings.currency), ranking, absent), ranking, found)
+    said = least(replace(MONEY, unit=settings.currency), ranking, absent)
     if said.support == SHOWN:
         said = replace(said, next_steps=())
     given = Evidence("config.yaml", ("price_per_device_hour", "currency"), ("advice",))

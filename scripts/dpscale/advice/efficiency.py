@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dpscale.advice.cells import INTERVAL, Cell, base_of, evidence_of, reasons_of, text, to_measure, warnings_of
-from dpscale.advice.least import MAKE_MORE, NARROWER, TRAIN
+from dpscale.advice.least import MAKE_MORE, NARROWER
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.words import amount
 from dpscale.statistics import Estimate
@@ -79,7 +79,7 @@ def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: 
             verdict=f"{unknown}: nothing {what} was measured.",
             why=reasons_of(named),
             missing="cells on more than one device",
-            next_steps=(to_measure(named) if named else TRAIN,),
+            next_steps=(to_measure(named),),
             follows_from=evidence_of(named),
         )
     if not several:
@@ -120,13 +120,14 @@ def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: 
             follows_from=[*said.follows_from, *evidence_of(larger)],
         )
     if cells.keep and cells.fewer:
+        missing, step = _of_fewer(cells, least_efficiency)
         on = "; ".join(f"on {cell.devices} that is not shown: {cells.of(cell)}" for cell in cells.fewer)
         return replace(
             said,
             support=PARTLY,
             verdict=f"On {cells.most} devices scaling efficiency is {wanted} or more: {cells.of(best)}; {on}.",
-            missing="; ".join(filter(None, [_of_fewer(cells, least_efficiency), said.missing])),
-            next_steps=(_step_of_fewer(cells, least_efficiency),),
+            missing="; ".join(filter(None, [missing, said.missing])),
+            next_steps=(step,),
             estimate=Estimate(cells.most, cells.most, cells.most, ""),
         )
     if cells.keep:
@@ -160,25 +161,14 @@ def _few(cells: _Cells, of: Sequence[Cell]) -> list[str]:
     return [cell.name for cell in of if cell.name in cells.shares and cells.shares[cell.name].spread != INTERVAL]
 
 
-def _across(cells: _Cells, least_efficiency: float) -> list[str]:
-    """Those on fewer devices whose interval holds what is asked for."""
-    return [cell.name for cell in cells.fewer if cells.shares[cell.name].high >= least_efficiency]
-
-
-def _of_fewer(cells: _Cells, least_efficiency: float) -> str:
-    """What would say whether fewer devices have less, and why."""
-    few, across = _few(cells, cells.fewer), _across(cells, least_efficiency)
-    if few:
-        return f"launches: 6 of {listed(few)} and of the base"
-    if across:
-        return f"launches of {listed(across)}: so many that intervals part from what is asked for"
-    return f"what is different about {listed([cell.name for cell in cells.fewer])}: measure them again"
-
-
-def _step_of_fewer(cells: _Cells, least_efficiency: float) -> str:
-    if _few(cells, cells.fewer):
-        return MAKE_MORE
-    return NARROWER if _across(cells, least_efficiency) else AGAIN_ON_FEWER
+def _of_fewer(cells: _Cells, least_efficiency: float) -> tuple[str, str]:
+    """What would say whether fewer devices have less, and why; and how to get it."""
+    if few := _few(cells, cells.fewer):
+        return f"launches: 6 of {listed(few)} and of the base", MAKE_MORE
+    if across := [cell.name for cell in cells.fewer if cells.shares[cell.name].high >= least_efficiency]:
+        return f"launches of {listed(across)}: so many that intervals part from what is asked for", NARROWER
+    less = listed([cell.name for cell in cells.fewer])
+    return f"what is different about {less}: measure them again", AGAIN_ON_FEWER
 
 
 def _above(cells: _Cells) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpscale.advice.cells import Cell, other_precision, text
+from dpscale.advice.cells import Cell, text
 from dpscale.advice.least import Least, least, withheld
 from dpscale.advice.ranking import Candidate, rank
 from dpscale.advice.sentences import Sentence
@@ -56,10 +56,7 @@ def energy(found: Sequence[Cell], absent: Sequence[Cell], monitor: pd.DataFrame)
             "energy counters that count",
             "See whether the counters of energy of this machine move at all.",
         )
-    ranking = rank([Candidate(cell, energies_J[cell.name]) for cell in found])
-    said = least(ENERGY, ranking, absent)
-    if ranking is not None and (caution := other_precision(ranking.best.cell, found)):
-        said = replace(said, warnings=(*said.warnings, caution))
+    said = least(ENERGY, rank([Candidate(cell, energies_J[cell.name]) for cell in found]), absent)
     scope = f"Counted are whole {listed([KINDS[kind] for kind in counted])} of the nodes used."
     return replace(said, why=f"{said.why} {scope}".strip())
 

@@ -11,7 +11,6 @@ from dpscale.advice.cells import (
     base_of,
     evidence_of,
     on_more_devices,
-    other_precision,
     reasons_of,
     text,
     to_measure,
@@ -57,8 +56,6 @@ def fastest(found: Sequence[Cell], absent: Sequence[Cell]) -> Sentence:
     if less := _learns_less(best, found):
         compared = Evidence("summary.csv", ("final_accuracy", "spread"), (best.name, text(best.summary.base_cell)))
         said = replace(said, warnings=(*said.warnings, less), follows_from=[*said.follows_from, compared])
-    if caution := other_precision(best, found):
-        said = replace(said, warnings=(*said.warnings, caution))
     return said
 
 

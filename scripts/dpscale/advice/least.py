@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dpscale.advice.cells import Cell, evidence_of, reasons_of, to_measure, warnings_of
+from dpscale.advice.cells import Cell, evidence_of, other_precision, reasons_of, to_measure, warnings_of
 from dpscale.advice.ranking import Ranking
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.words import amount, decimals, number
@@ -15,7 +15,6 @@ from dpscale.words import counted, listed
 MAKE_MORE = "Run `make more`, which repeats the cells that need it."
 NEAR = 1.05  # times the best median: up to there fewer devices are advised
 AT_LEAST = 6  # launches that it makes of each
-TRAIN = "Add a strategy that trains a model."
 NARROWER = "Run `make MORE=1 more`, for narrower intervals."
 
 
@@ -44,8 +43,7 @@ def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sent
     """The answer. Where it is shown, the next step is left to who asks."""
     if ranking is None:
         because = "no cell that trains a model was measured"
-        step = to_measure(absent) if absent else TRAIN
-        said = withheld(asked, because, "launches of at least two cells", step)
+        said = withheld(asked, because, "launches of at least two cells", to_measure(absent))
         return replace(said, why=reasons_of(absent), follows_from=evidence_of(absent))
     name, costs = ranking.best.cell.name, asked.shown(ranking.best.estimate)
     shared = Sentence(
@@ -56,7 +54,7 @@ def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sent
         estimate=ranking.best.estimate,
         unit=asked.unit,
         follows_from=[Evidence(asked.file, asked.columns, _names(ranking))],
-        warnings=warnings_of([ranking.best.cell, *(duel.other.cell for duel in ranking.duels)]),
+        warnings=_cautions(ranking),
     )
     if not ranking.duels:
         return replace(
@@ -96,6 +94,12 @@ def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sent
 def withheld(asked: Least, because: str, missing: str, *next_steps: str) -> Sentence:
     verdict = f"Which cell {asked.does} can't be said: {because}."
     return Sentence(about=asked.about, support=WITHHELD, verdict=verdict, missing=missing, next_steps=next_steps)
+
+
+def _cautions(ranking: Ranking) -> tuple[str, ...]:
+    """Of all that is compared; and that they may not be the same training."""
+    compared = [ranking.best.cell, *(duel.other.cell for duel in ranking.duels)]
+    return (*warnings_of(compared), *filter(None, [other_precision(ranking.best.cell, compared)]))
 
 
 def _names(ranking: Ranking) -> tuple[str, ...]:

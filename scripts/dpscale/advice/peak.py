@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpscale.advice.cells import INTERVAL, Cell, base_of, text, to_measure, warnings_of
-from dpscale.advice.least import MAKE_MORE, TRAIN
+from dpscale.advice.least import MAKE_MORE
 from dpscale.advice.peaks import peak_of
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.settings import AdviceConfig
@@ -50,11 +50,9 @@ class _Scale:
     def share(self, cell: Cell) -> Estimate | None:
         """In %; None where the row has no throughput."""
         throughput = cell.estimate("throughput_per_device_samples_per_s")
-        return (
-            None
-            if throughput is None
-            else throughput.times(100 * self.GFLOP_per_sample * GIGA / (self.peak_TFLOP_per_s * TERA))
-        )
+        if throughput is None:
+            return None
+        return throughput.times(100 * self.GFLOP_per_sample * GIGA / (self.peak_TFLOP_per_s * TERA))
 
 
 def share_of_peak(
@@ -68,7 +66,7 @@ def share_of_peak(
             said,
             verdict=f"{unknown}: nothing was measured.",
             missing="launches",
-            next_steps=(to_measure(absent) if absent else TRAIN,),
+            next_steps=(to_measure(absent),),
         )
     rates = Evidence(
         "summary.csv", ("throughput_per_device_samples_per_s", "effective_precision", "base_cell"), (best.name,)
@@ -95,10 +93,10 @@ def share_of_peak(
     base = base_of(best, found)
     if base is not None and precision_of(base) != precision:
         base = None
-    those = [best] if base is None else [best, base]
-    said = replace(said, follows_from=[replace(rates, rows=tuple(dict.fromkeys(cell.name for cell in those)))])
+    those = [best] if base is None or base.name == best.name else [best, base]
+    said = replace(said, follows_from=[replace(rates, rows=tuple(cell.name for cell in those))])
     shares = {cell.name: share for cell in those if (share := scale.share(cell)) is not None}
-    if len(shares) < len(said.follows_from[0].rows):
+    if len(shares) < len(those):
         return replace(
             said,
             verdict=f"{unknown}: throughput is missing in its row.",
@@ -131,7 +129,7 @@ def share_of_peak(
             *said.follows_from,
             Evidence("flops.json", ("flops_per_sample",), ("the model",)),
         ],
-        warnings=warnings_of(list({cell.name: cell for cell in those}.values())),
+        warnings=warnings_of(those),
     )
 
 

@@ -56,10 +56,9 @@ def prediction(table: pd.DataFrame, found: Sequence[Cell]) -> Sentence:
     names = tuple(name_of(row) for row in rows.itertuples())
     said = replace(said, follows_from=[Evidence("prediction.csv", COLUMNS, names)])
     judged = rows[rows.verdict.isin([HIT, MISS])]
-    hits = int((judged.verdict == HIT).sum())
-    record = _record(judged, hits)
-    if hits * 2 < len(judged):
-        return _most_were_wrong(said, record)
+    record = _record(judged)
+    if _mostly_wrong(judged):
+        return _of_wrong(said, record)
     ahead = rows[~rows.verdict.isin([HIT, MISS])]
     if ahead.empty:
         return replace(
@@ -88,9 +87,9 @@ def prediction(table: pd.DataFrame, found: Sequence[Cell]) -> Sentence:
     best = alike.sort_values("predicted_epoch_time_s", kind="stable").iloc[0]
     rival = _rival(best, found)
     mine = judged[np.array([_way(row) == _way(best) for row in judged.itertuples()], dtype=bool)]
-    record = _record(mine, int((mine.verdict == HIT).sum()))
-    if (mine.verdict == HIT).sum() * 2 < len(mine):
-        return _most_were_wrong(said, record)
+    record = _record(mine)
+    if _mostly_wrong(mine):
+        return _of_wrong(said, record)
     if fastest is not None and rival is not None and rival is not fastest:
         record = f"Of all that was measured {fastest.name} took the least. {record}"
         said = replace(said, follows_from=_with(said.follows_from, fastest.name))
@@ -98,7 +97,15 @@ def prediction(table: pd.DataFrame, found: Sequence[Cell]) -> Sentence:
     return _of_best(said, best, devices, record, rival)
 
 
-def _most_were_wrong(said: Sentence, record: str) -> Sentence:
+def _mostly_wrong(judged: pd.DataFrame) -> bool:
+    return _hits(judged) * 2 < len(judged)
+
+
+def _hits(judged: pd.DataFrame) -> int:
+    return int((judged.verdict == HIT).sum())
+
+
+def _of_wrong(said: Sentence, record: str) -> Sentence:
     return replace(
         said,
         verdict=f"{said.verdict}: most predictions that were measured were wrong.",
@@ -129,11 +136,11 @@ def _fastest(found: Sequence[Cell]) -> Cell | None:
     return None if ranking is None else ranking.best.cell
 
 
-def _record(judged: pd.DataFrame, hits: int) -> str:
+def _record(judged: pd.DataFrame) -> str:
     """How far it was right."""
     if judged.empty:
         return "None of its predictions was measured, so here it is untested."
-    errors = judged.error_percent
+    errors, hits = judged.error_percent, _hits(judged)
     if len(judged) == 1:
         held = "held" if hits else "did not hold"
         return f"The one of its predictions that was measured {held}: an error of {number(errors.iloc[0], 1)} %."

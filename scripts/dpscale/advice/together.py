@@ -29,7 +29,7 @@ def advise(tables: Tables, settings: AdviceConfig, flops: Flops | None = None) -
     """
     measured = cells(tables)
     found = trainings(measured)
-    absent = unmeasured(tables)
+    absent = unmeasured(tables, measured)
     ranking = by_time(found)
     best = None if ranking is None else ranking.best.cell
     answers = [
