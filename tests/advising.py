@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from factories import a_trial, repeats
+from factories import a_step, a_trial, an_entry, explained_record, repeats
 
 from dpscale.advice.peak import Flops
 from dpscale.advice.sentences import SHOWN, Sentence
 from dpscale.advice.settings import AdviceConfig
 from dpscale.advice.together import advise
-from dpscale.forecasting.ledger import Entry, Ledger
+from dpscale.forecasting.ledger import Entry, Interval, Ledger
 from dpscale.tables import make_tables
 from dpscale.tables.cells import name_of
 from dpscale.tables.prediction import launches_of
 from dpscale.tables.prediction import make_table as prediction_of
-from dpscale.tables.schema import Measured
+from dpscale.tables.schema import Measured, frame
 
 NOISE = (0.999, 1.01, 0.99, 1.02, 0.98, 1.001)  # of six launches, which have an interval
 
@@ -72,5 +72,46 @@ def hold_to_its_form(sentence: Sentence, tables: Mapping[str, pd.DataFrame]) -> 
 
 
 def said(about: str, *cells: list[Measured], **settings: Any) -> Sentence:
-    """The first sentence about something."""
-    return next(sentence for sentence in advice(tables_of(*cells), **settings) if sentence.about == about)
+    """The first sentence about something, of the tables that cells make."""
+    return one(about, tables_of(*cells), **settings)
+
+
+def one(about: str, tables: dict[str, pd.DataFrame], flops: Flops | None = None, **settings: Any) -> Sentence:
+    """The first sentence about something, of these tables."""
+    return next(sentence for sentence in advice(tables, flops, **settings) if sentence.about == about)
+
+
+def explained(launches: int = 2, **controls: Any) -> list[Measured]:
+    """Launches of ddp on two devices whose training steps take 49 ms, with blocks of steps under controls: a plain one takes 40 ms."""
+    trials = [a_trial(explain=True, repeat=repeat) for repeat in range(launches)]
+    found = [explained_record(trial, **controls) for trial in trials]
+    return [(trial, record, {**steps, **_as_long_as(steps, 0.049)}) for trial, record, steps in found]
+
+
+def _as_long_as(steps: Any, step_s: float) -> dict[str, Any]:
+    return {name: steps[name] * 0 + step_s / 4 for name in steps if name.endswith("_s")}
+
+
+CONTENDED = {"independent": a_step(ready=(20, 38)), "full": a_step(ready=(20, 38), exchanges=(0, 1))}
+
+
+def monitor(**joules: dict[str, float]) -> pd.DataFrame:
+    """Of six launches of `single` and `ddp`, what each kind of device told; nothing where that is not a number."""
+    rows = [
+        {"experiment": "quickstart", "strategy": strategy, "base": strategy, "launcher": "spawn", "nodes": 1, "node": 0}
+        | {"devices_per_node": devices, "devices": devices, "repeat": repeat, "kind": kind, "name": kind}
+        | {"energy_per_epoch_J": joules_of_cell * (1 + repeat / 100), "reason": "" if joules_of_cell > 0 else "no RAPL"}
+        for strategy, devices in (("single", 1), ("ddp", 2))
+        for repeat in range(6)
+        for kind, joules_of_cell in joules[strategy].items()
+    ]
+    return frame("monitor", rows)
+
+
+NOT_TOLD = float("nan")
+
+
+def predicted(devices: int, epoch_s: float) -> Entry:
+    """An epoch of ddp on so many devices, within 5 %."""
+    within = Interval(low=0.95 * epoch_s, high=1.05 * epoch_s)
+    return an_entry(devices_per_node=devices, epoch_time_s=epoch_s, intervals={"80": within, "95": within})

@@ -6,26 +6,21 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import pytest
-from advising import advice, cell, said, tables_of
-from factories import MACHINE, a_step, a_trial, an_entry, explained_record
+from advising import NOT_TOLD, advice, cell, monitor, one, said, tables_of
+from factories import MACHINE, an_entry
 
 from dpscale.advice.page import page
 from dpscale.advice.peak import Flops
 from dpscale.advice.peaks import PEAKS, peak_of
-from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Sentence
+from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD
 from dpscale.advice.words import amount, number
 from dpscale.forecasting.ledger import Interval
 from dpscale.statistics import Estimate
-from dpscale.tables.schema import Measured, frame
+from dpscale.tables.schema import Measured
 from dpscale.words import listed
 
 SINGLE, DDP = cell("single", 1, 3600.0), cell("ddp", 2, 2000.0)  # an hour, and 1.11 device-hours
-
-
-def one(about: str, tables: dict[str, pd.DataFrame], flops: Flops | None = None, **settings: Any) -> Sentence:
-    return next(sentence for sentence in advice(tables, flops, **settings) if sentence.about == about)
 
 
 # Device time and money
@@ -65,22 +60,6 @@ def test_without_a_price_there_is_no_money() -> None:
 
 
 # Energy
-
-
-def monitor(**joules: dict[str, float]) -> pd.DataFrame:
-    """Of six launches of `single` and `ddp`, what each kind of device told; nothing where that is not a number."""
-    rows = [
-        {"experiment": "quickstart", "strategy": strategy, "base": strategy, "launcher": "spawn", "nodes": 1, "node": 0}
-        | {"devices_per_node": devices, "devices": devices, "repeat": repeat, "kind": kind, "name": kind}
-        | {"energy_per_epoch_J": joules_of_cell * (1 + repeat / 100), "reason": "" if joules_of_cell > 0 else "no RAPL"}
-        for strategy, devices in (("single", 1), ("ddp", 2))
-        for repeat in range(6)
-        for kind, joules_of_cell in joules[strategy].items()
-    ]
-    return frame("monitor", rows)
-
-
-NOT_TOLD = float("nan")
 
 
 def test_energy_is_the_sum_of_what_every_launch_tells() -> None:
@@ -198,148 +177,6 @@ def test_a_lower_precision_has_no_lower_peak() -> None:
         known = [peak.TFLOP_per_s[name] for name in ("fp32", "tf32", "fp16") if name in peak.TFLOP_per_s]
         assert known == sorted(known)
         assert peak.source
-
-
-# Causes, by blocks of steps: a plain step takes 40 ms
-
-
-def explained(launches: int = 2, **controls: Any) -> list[Measured]:
-    trials = [a_trial(explain=True, repeat=repeat) for repeat in range(launches)]
-    found = [explained_record(trial, **controls) for trial in trials]
-    return [(trial, record, {**steps, **_as_long_as(steps, 0.049)}) for trial, record, steps in found]
-
-
-def _as_long_as(steps: Any, step_s: float) -> dict[str, Any]:
-    return {name: steps[name] * 0 + step_s / 4 for name in steps if name.endswith("_s")}
-
-
-CONTENDED = {"independent": a_step(ready=(20, 38)), "full": a_step(ready=(20, 38), exchanges=(0, 1))}
-
-
-def test_the_largest_cause_is_named_with_its_share_what_it_costs_and_what_helps() -> None:
-    sentence = one("cause", tables_of(explained(**CONTENDED)))
-    assert sentence.support == SHOWN
-    assert (
-        sentence.verdict
-        == "ddp/spawn/1x2 is limited most by contention: 8.00 ms (95 % interval: 8.00 to 8.00) of a step of 49.0 ms."
-    )
-    assert sentence.why == (
-        "One rank alone on its node takes 40.0 ms. Without contention a step would take 41.0 ms, and training be 1.20 times "
-        "(95 % interval: 1.20 to 1.20) as fast. Less: the exchange of gradients 1.00 ms (95 % interval: 1.00 to 1.00)."
-    )
-    assert "a faster network would not help" in sentence.next_steps[0]
-    assert sentence.warnings == ()
-
-
-def test_stretch_and_transfer_are_one_cause_for_the_same_helps() -> None:
-    """Each of the two is smaller than the contention, and both together are larger."""
-    shorter = {"independent": a_step(ready=(20, 34)), "full": a_step(ready=(20, 36), exchanges=(0, 3))}
-    sentence = one("cause", tables_of(explained(**shorter)))
-    assert (
-        sentence.verdict
-        == "ddp/spawn/1x2 is limited most by the exchange of gradients: 5.00 ms (95 % interval: 5.00 to 5.00) of a step of 49.0 ms."
-    )
-
-
-def changed_causes(tables: dict[str, pd.DataFrame], **columns: float) -> dict[str, pd.DataFrame]:
-    return {**tables, "causes": tables["causes"].assign(**columns)}
-
-
-def test_causes_whose_intervals_overlap_are_both_named() -> None:
-    tables = changed_causes(tables_of(explained(**CONTENDED)), contention_s_low=0.0008)
-    sentence = one("cause", tables)
-    assert sentence.support == PARTLY
-    assert sentence.verdict == (
-        "ddp/spawn/1x2 is limited most by contention or the exchange of gradients, which takes more is open: 8.00 ms (95 % "
-        "interval: 0.80 to 8.00) and 1.00 ms (95 % interval: 1.00 to 1.00) of a step of 49.0 ms."
-    )
-    assert len(sentence.next_steps) == 2
-    assert sentence.missing.startswith("launches of ddp/spawn/1x2")
-
-
-@pytest.mark.parametrize(
-    ("columns", "because"),
-    [
-        ({"contention_s_low": -0.001}, "no cause is shown to take any time; the largest, contention, takes 8.00 ms"),
-        (
-            {"unexplained_s_high": 0.009},
-            "up to 9.00 ms are unexplained, and the largest cause, contention, takes 8.00 ms",
-        ),
-        ({"beside_training_percent": 40.0}, "the steps that explain it took 40 % longer than those of the training"),
-        ({"spread": "range of 5"}, "range of 5 of its parts is no interval"),
-    ],
-)
-def test_no_cause_is_named_where_it_can_not_be_trusted(columns: dict[str, Any], because: str) -> None:
-    sentence = one("cause", changed_causes(tables_of(explained(**CONTENDED)), **columns))
-    assert sentence.support == WITHHELD
-    assert because in sentence.verdict
-    assert sentence.missing
-
-
-def test_causes_of_a_single_launch_are_told_with_that() -> None:
-    sentence = one("cause", tables_of(explained(launches=1, **CONTENDED)))
-    assert sentence.warnings == ("ddp/spawn/1x2: from one launch, so how launches differ is in no interval",)
-
-
-def test_waiting_names_the_rank_that_comes_last() -> None:
-    late = {"plain": [a_step(), a_step()], "full": [a_step(exchanges=(3, 24)), a_step(backward=20, exchanges=(3, 4))]}
-    tables = changed_causes(
-        tables_of(explained(**late)), beside_training_percent=0.0, unexplained_s_low=0.0, unexplained_s_high=0.0
-    )
-    tables["causes"] = tables["causes"].assign(
-        waiting_s=0.02, waiting_s_low=0.02, waiting_s_high=0.02, unexplained_s=0.0
-    )
-    sentence = one("cause", tables)
-    assert sentence.verdict.startswith("ddp/spawn/1x2 is limited most by waiting for other ranks")
-    assert sentence.next_steps[-1] == "Rank 1 on laptop came last in 12 of 12 rounds."
-
-
-def test_cells_on_the_most_devices_come_first() -> None:
-    more = [explained_record(a_trial(explain=True, devices_per_node=4), **CONTENDED)]
-    found = [sentence.cell for sentence in advice(tables_of(explained(**CONTENDED), more)) if sentence.about == "cause"]
-    assert found == ["ddp/spawn/1x4", "ddp/spawn/1x2"]
-
-
-# Causes, by the control beside a cell that explains nothing
-
-
-def test_a_control_as_slow_as_ddp_says_contention() -> None:
-    sentence = said("cause", cell("single", 1, 4.0), cell("ddp", 2, 3.1), cell("independent", 2, 3.0))
-    assert sentence.support == SHOWN
-    assert sentence.verdict.startswith(
-        "ddp/spawn/1x2 is limited most by contention or DDP's wrapper: of the device time of a sample it takes 32.3 %"
-    )
-    assert sentence.why.startswith("The exchange of gradients takes 3.23 %")
-
-
-def test_a_control_that_scales_says_the_exchange_whichever_of_the_two_is_planned_first() -> None:
-    cells = cell("ddp", 2, 3.0), cell("independent", 2, 2.1)
-    for order in (cells, cells[::-1]):
-        sentence = said("cause", cell("single", 1, 4.0), *order)
-        assert sentence.verdict.startswith(
-            "ddp/spawn/1x2 is limited most by the exchange of gradients: of the device time of a"
-        )
-        assert sentence.estimate is not None
-        assert sentence.estimate.value == pytest.approx(30.0)
-
-
-def test_parts_that_overlap_are_not_told_apart() -> None:
-    sentence = said("cause", cell("single", 1, 4.0), cell("ddp", 2, 2.6), cell("independent", 2, 2.3))
-    assert sentence.support == WITHHELD
-    assert sentence.verdict == "What limits ddp/spawn/1x2 most can't be said: its causes do not part."
-
-
-def test_three_launches_beside_a_control_are_no_interval() -> None:
-    few = [cell("single", 1, [4.0] * 3), cell("ddp", 2, [3.0] * 3), cell("independent", 2, [2.0] * 3)]
-    sentence = said("cause", *few)
-    assert sentence.support == WITHHELD
-    assert sentence.missing == "launches: 6 of ddp/spawn/1x2, independent/spawn/1x2 and single/spawn/1x1"
-
-
-def test_without_blocks_and_control_nothing_says_what_limits() -> None:
-    sentence = said("cause", cell("single", 1, 4.0), cell("ddp", 2, 2.2))
-    assert sentence.missing == "explain: true, or the strategy independent"
-    assert sentence.next_steps == ("Set explain: true, which says where a step's time goes.",)
 
 
 # Prediction: an epoch on 4 devices in 1.8 to 2.3 s, with the ledger's entry

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from advising import advice, cell, said, tables_of
+from advising import CONTENDED, advice, cell, explained, monitor, one, predicted, said, tables_of
 from factories import a_trial, an_unavailable_record
-from test_advice_kinds import CONTENDED, explained, monitor
-from test_advice_mixed import DDP, SINGLE, one, predicted
 
 from dpscale.advice.least import NARROWER
 from dpscale.advice.peak import Flops
 from dpscale.advice.sentences import SHOWN, WITHHELD, Sentence
+
+SINGLE, DDP = cell("single", 1, 4.0), cell("ddp", 2, 2.2)
 
 
 def test_the_placebo_is_neither_held_against_a_control_nor_explained() -> None:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
-from advising import advice, cell, said, tables_of
-from factories import a_trial, an_entry, an_unavailable_record
-from test_advice_kinds import CONTENDED, NOT_TOLD, explained, monitor
+from advising import NOT_TOLD, advice, cell, monitor, one, predicted, said, tables_of
+from factories import a_trial, an_unavailable_record
 
 from dpscale.advice.least import MAKE_MORE, NARROWER
 from dpscale.advice.peak import Flops
 from dpscale.advice.peaks import peak_of
-from dpscale.advice.sentences import PARTLY, WITHHELD, Sentence
-from dpscale.forecasting.ledger import Entry, Interval
+from dpscale.advice.sentences import PARTLY, WITHHELD
 from dpscale.tables.schema import Measured
 
 SINGLE, DDP = cell("single", 1, 4.0), cell("ddp", 2, 2.2)
-
-
-def one(about: str, tables: Any, flops: Flops | None = None, **settings: Any) -> Sentence:
-    return next(sentence for sentence in advice(tables, flops, **settings) if sentence.about == about)
 
 
 # Numbers of devices are compared of one way to train
@@ -45,11 +38,6 @@ def test_one_device_without_a_strategy_for_more_is_not_told_that_more_did_not_he
     assert "did not help" not in sentence.next_steps[0]
 
 
-def predicted(devices: int, epoch_s: float) -> Entry:
-    within = Interval(low=0.95 * epoch_s, high=1.05 * epoch_s)
-    return an_entry(devices_per_node=devices, epoch_time_s=epoch_s, intervals={"80": within, "95": within})
-
-
 def test_fewer_devices_than_the_fastest_measured_are_not_more_of_them() -> None:
     cells = cell("single", 1, 6.0), cell("ddp", 2, 3.2), cell("ddp", 4, 1.0)
     sentence = one("prediction", tables_of(*cells, ledger=[predicted(3, 2.2)]))
@@ -69,101 +57,6 @@ def test_a_prediction_is_compared_with_its_own_strategy() -> None:
     )
     assert sentence.why.startswith("Predicted efficiency 80 %")
     assert "Of all that was measured half/spawn/1x2 took the least." in sentence.why
-
-
-# Causes by the control beside a cell
-
-
-def test_what_ddp_costs_on_one_device_is_not_contention() -> None:
-    """Two ranks are each as fast as one under the control: there is no contention, and the wrapper takes a fifth."""
-    cells = cell("independent", 1, 5.0), cell("ddp", 1, 5.0), cell("independent", 2, 2.5), cell("ddp", 2, 2.55)
-    sentence = said("cause", SINGLE, *cells)
-    assert sentence.verdict.startswith("ddp/spawn/1x2 is limited most by DDP's wrapper")
-    assert sentence.estimate is not None
-    assert sentence.estimate.value == pytest.approx(100 * 0.2 / 1.02)
-    assert "contention takes 0.00 % (95 % interval: -3.20 to 3.20), which may be none" in sentence.why
-
-
-def test_without_one_device_under_ddp_its_wrapper_and_contention_are_one() -> None:
-    sentence = said("cause", SINGLE, cell("ddp", 2, 3.1), cell("independent", 2, 3.0))
-    assert "is limited most by contention or DDP's wrapper" in sentence.verdict
-
-
-def test_ranks_alone_on_their_nodes_are_not_to_be_fewer_on_each() -> None:
-    apart = {"nodes": 2, "batch_size_per_device": 16}
-    sentence = said("cause", SINGLE, cell("independent", 1, 3.0, **apart), cell("ddp", 1, 3.1, **apart))
-    assert "contention" in sentence.verdict
-    assert "fewer" not in " ".join(sentence.next_steps)
-
-
-def test_no_share_of_a_sample_is_more_than_all_of_it() -> None:
-    noisy = cell("ddp", 2, [2.0, 2.6, 3.0, 3.4, 5.0, 9.0])
-    quiet = cell("single", 1, [4.0] * 6), cell("independent", 2, [2.0, 2.0, 2.0, 2.0, 2.0, 2.001])
-    sentence = said("cause", *quiet, noisy)
-    assert sentence.estimate is not None
-    assert sentence.estimate.low <= sentence.estimate.value <= sentence.estimate.high < 100
-
-
-@pytest.mark.parametrize("ddp_s", [2.4, 1.5])
-def test_a_cause_below_zero_takes_no_time(ddp_s: float) -> None:
-    sentence = said("cause", SINGLE, cell("ddp", 2, ddp_s), cell("independent", 2, 1.6))
-    text = f"{sentence.verdict} {sentence.why}".lower()
-    assert "contention or ddp's wrapper takes no time" in text
-    assert "takes -" not in text
-
-
-# Causes by blocks of steps
-
-
-NONE = [f"{part}{end}" for part in ("transfer_s", "stretch_s") for end in ("", "_low", "_high")]
-
-
-def test_a_cause_below_zero_is_no_candidate_and_has_no_remedy() -> None:
-    made = tables_of(explained(**CONTENDED))
-    within = {"contention_s_low": 0.001, "waiting_s": -0.0005, "waiting_s_low": -0.003, "waiting_s_high": 0.002}
-    sentence = one("cause", {**made, "causes": made["causes"].assign(**within, **dict.fromkeys(NONE, 0.0))})
-    assert sentence.verdict.endswith("; waiting for other ranks may take as much.")
-    assert "Give all ranks" not in " ".join(sentence.next_steps)
-    assert "Not shown to take any time: waiting for other ranks -0.50 ms (95 % interval: -3.00 to 2.00)" in sentence.why
-
-
-def test_causes_without_numbers_are_withheld() -> None:
-    made = tables_of(explained(**CONTENDED))
-    ends = {name: float("nan") for name in made["causes"] if str(name).endswith(("_s_low", "_s_high"))}
-    sentence = one("cause", {**made, "causes": made["causes"].assign(**ends)})
-    assert sentence.support == WITHHELD
-    assert "no part of its steps has an interval" in sentence.verdict
-    assert "nan" not in sentence.verdict
-
-
-def test_a_cause_without_an_interval_may_be_the_largest() -> None:
-    made = tables_of(explained(**CONTENDED))
-    endless = {"data_wait_s": 0.04, "data_wait_s_low": float("nan"), "data_wait_s_high": float("nan")}
-    sentence = one("cause", {**made, "causes": made["causes"].assign(**endless)})
-    assert sentence.support == WITHHELD
-    assert "without an interval is waiting for data (40.0 ms)" in sentence.verdict
-
-
-def test_a_cause_that_is_longer_than_the_step_is_not_named() -> None:
-    made = tables_of(explained(**CONTENDED))
-    longer = {"contention_s": 0.06, "contention_s_low": 0.055, "contention_s_high": 0.065}
-    sentence = one("cause", {**made, "causes": made["causes"].assign(**longer)})
-    assert sentence.support == WITHHELD
-    assert re.search(r"contention would take 60.0 ms .* of a step of [\d.]+ ms, which can't be", sentence.verdict)
-    assert "times as fast" not in sentence.why
-
-
-def test_where_no_cause_takes_time_more_launches_are_not_asked_for() -> None:
-    made = tables_of(explained(**CONTENDED))
-    parts = [name.removesuffix("_low") for name in made["causes"] if str(name).endswith("_s_low")]
-    below = {f"{part}{end}": value for part in parts for end, value in [("", -2e-3), ("_low", -3e-3), ("_high", -1e-3)]}
-    kept = {"step_s": made["causes"].step_s}
-    sentence = one("cause", {**made, "causes": made["causes"].assign(**below | kept)})
-    assert "no cause takes any time" in sentence.verdict
-    assert sentence.next_steps == ("Look at larger topologies.",)
-    by_control = said("cause", SINGLE, cell("ddp", 2, 1.5), cell("independent", 2, 1.6))
-    assert by_control.verdict == "ddp/spawn/1x2 loses nothing by its number of devices: no cause takes any time."
-    assert "make" not in " ".join(by_control.next_steps)
 
 
 # Efficiency
