@@ -312,3 +312,10 @@ def test_half_of_a_character_is_refused_by_its_path(path):
 def test_a_number_of_thousands_of_digits_is_refused_by_its_path():
     """Python itself would not write it into the message."""
     assert f"config.yaml: {QUICK}.epochs = a number of thousands of digits" in refused(f"{QUICK}.epochs", 16**5000)
+
+
+def test_a_choice_between_integers_refuses_one_beyond_64_bits_with_a_remedy():
+    said = refused(f"{QUICK}.strategies.deepspeed", {"stage": 2**63})
+    assert (
+        f"{QUICK}.strategies.deepspeed.stage = {2**63}: far larger than any value valid here; write a smaller" in said
+    )

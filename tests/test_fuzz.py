@@ -311,6 +311,10 @@ REFUSED: dict[str, tuple[Change, str]] = {  # what is said of it
         "config.yaml: line 7, column 10: no YAML: did not find expected ',' or ']' (while parsing a flow sequence that "
         "begins in line 6)",
     ),
+    "a value that holds itself": (
+        lambda text: text.replace("experiments:", "experiments: &all") + "  again: *all\n",
+        "config.yaml: line 2: an alias (*) puts this value into itself",
+    ),
     "a text at the top": (lambda text: "text\n", "config.yaml: top level: keys with values are expected"),
     "nothing for the strategies": (instead("{single: , ddp: }", "~"), "experiments.quick.strategies"),
     "a name that leads out": (named("../quick"), "names are two or more of a-z"),

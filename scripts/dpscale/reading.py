@@ -23,11 +23,13 @@ def read_keys(path: Path, such_as: str) -> dict[str, Any]:
     """What is written in a file of keys with values; nothing where it is empty.
 
     Raises:
-        UserError: it can't be read, is no YAML, has no keys, or has one twice; names the file and the place.
+        UserError: it can't be read, is no YAML, has no keys or one twice, or holds itself; names the file and the place.
     """
     try:
         text = path.read_text()
-        _refuse_repeated_keys(path, yaml.compose(text, Loader=LOADER))
+        root = yaml.compose(text, Loader=LOADER)
+        _refuse_repeated_keys(path, root)
+        _refuse_what_holds_itself(path, root, set(), set())
         data = yaml.load(text, Loader=LOADER)
     except yaml.MarkedYAMLError as error:
         raise UserError(f"{path}: {_described(error)}; {REMEDY}") from None
@@ -87,3 +89,19 @@ def _refuse_repeated_keys(path: Path, root: yaml.Node | None) -> None:
             if name in lines:
                 raise UserError(f"{path}: line {line}: {shown(key.value)} is in line {lines[name]} already; keep one")
             lines[name] = line
+
+
+def _refuse_what_holds_itself(path: Path, node: yaml.Node | None, within: set[int], done: set[int]) -> None:
+    """An alias to what it stands in is YAML, and what follows it through goes on for ever.
+
+    Raises:
+        UserError: names the line in which the first such value begins.
+    """
+    if not isinstance(node, yaml.CollectionNode) or id(node) in done:
+        return
+    if id(node) in within:
+        raise UserError(f"{path}: line {node.start_mark.line + 1}: an alias (*) puts this value into itself; remove it")
+    children = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+    for child in children:
+        _refuse_what_holds_itself(path, child, within | {id(node)}, done)
+    done.add(id(node))

@@ -126,6 +126,8 @@ def describe(item: Any, place: str = "") -> str:
         expected = item["ctx"]["expected"]
         valid = re.findall(r"'([^']*)'", expected) or re.findall(r"\d+", expected)
         message = f"not known: {suggest(value, valid)}"
+    elif item["type"] == "int_parsing_size":  # of a choice between integers, beyond 64 bits
+        message = "far larger than any value valid here; write a smaller number"
     elif item["type"] in ("model_type", "dict_type"):
         as_keys = _as_keys(path.rpartition(".")[2], value) if item["type"] == "dict_type" else ""
         message = f"keys with values are expected here{as_keys}"
