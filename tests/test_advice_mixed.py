@@ -64,12 +64,19 @@ def test_a_prediction_is_compared_with_its_own_strategy() -> None:
 
 def test_a_row_without_efficiency_is_not_said_to_have_no_base() -> None:
     made = tables_of(SINGLE, DDP, cell("ddp", 4, 1.2))
-    for on in ([4], [2, 4]):
+    again = {
+        (4,): "Measure it again: move trials/ddp/spawn/1x4, beside tables/, away, then `make run`.",
+        (
+            2,
+            4,
+        ): "Measure them again: move trials/ddp/spawn/1x2 and trials/ddp/spawn/1x4, beside tables/, away, then `make run`.",
+    }
+    for on, step in again.items():
         emptied = made["summary"].devices.isin(on)
         summary = made["summary"].assign(scaling_efficiency=made["summary"].scaling_efficiency.mask(emptied))
         sentence = one("efficiency", {**made, "summary": summary})
         assert "a base and no scaling efficiency" in f"{sentence.verdict} {sentence.why}"
-        assert sentence.next_steps == ("Measure what has no times again.",)
+        assert sentence.next_steps[-1] == step
 
 
 def test_few_launches_on_fewer_devices_are_to_become_more() -> None:

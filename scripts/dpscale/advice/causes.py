@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpscale.advice.cells import INTERVAL, Tables, is_empty
+from dpscale.advice.cells import INTERVAL, Tables, is_empty, measure_again
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.words import amount, number
 from dpscale.metrics import FLAG_OTHERS_ABOVE_PERCENT
@@ -101,7 +101,7 @@ def _of_cell(row: Any, stragglers: pd.DataFrame) -> Sentence:
             verdict=f"What limits {name} most can't be said: {because}.",
             cell=name,
             missing=f"causes of {name} with their intervals",
-            next_steps=("Measure it again.",),
+            next_steps=(measure_again([name]),),
             follows_from=[Evidence("causes.csv", ("step_s", *_columns(there)), (name,))],
         )
     largest, step_ms = named[0], MS * row.step_s
@@ -163,27 +163,28 @@ class Doubt:
 
 def _doubt(row: Any, found: Sequence[Found], largest: Found) -> Doubt | None:
     """Why no cause may be named. `found` are all that have a value, with an interval or without."""
+    again = measure_again([name_of(row)])
     if row.spread != INTERVAL:
-        return Doubt(f"{row.spread} of its parts is no interval", "rounds: 6 at least", "Measure it again.")
+        return Doubt(f"{row.spread} of its parts is no interval", "rounds: 6 at least", again)
     beside = row.beside_training_percent
     if is_empty(beside):
         return Doubt(
             "whether the steps that explain it are like the training's is not known",
             "causes of steps beside those of the training",
-            "Measure it again.",
+            again,
         )
     if abs(beside) > FLAG_BESIDE_TRAINING_ABOVE_PERCENT:
         longer = f"{number(abs(beside), 0)} % {'longer' if beside > 0 else 'shorter'}"
         return Doubt(
             f"the steps that explain it took {longer} than those of the training",
             "causes of steps that are like the training's",
-            "Measure it again on a quiet machine.",
+            f"{again} On a quiet machine.",
         )
     if endless := [f"{each.name} ({number(each.takes.value)} ms)" for each in found if math.isnan(each.takes.high)]:
         because = f"without an interval is {listed(endless)}"
-        return Doubt(because, "an interval of each part of its steps", "Measure it again.")
+        return Doubt(because, "an interval of each part of its steps", again)
     if contradiction := _contradiction(row, found, largest):
-        return Doubt(contradiction, "causes that can be parts of the step", "Measure it again on a quiet machine.")
+        return Doubt(contradiction, "causes that can be parts of the step", f"{again} On a quiet machine.")
     if largest.takes.high <= 0:
         because = f"no cause takes any time; the largest, {largest.name}, takes {amount(largest.takes, 'ms')}"
         return Doubt(because, "a cause that takes time: more devices cost nothing here", "Look at larger topologies.")
@@ -200,7 +201,7 @@ def _doubt(row: Any, found: Sequence[Found], largest: Found) -> Doubt | None:
             f"up to {number(unexplained)} ms are unexplained, and the largest cause, {largest.name}, takes "
             f"{amount(largest.takes, 'ms')}"
         )
-        return Doubt(because, "a smaller unexplained part of its steps", "Measure it again, with more repeats.")
+        return Doubt(because, "a smaller unexplained part of its steps", f"{again} With more repeats.")
     return None
 
 

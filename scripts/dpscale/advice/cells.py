@@ -90,6 +90,14 @@ def to_measure(found: Sequence[Cell]) -> str:
     return "Measure what is planned: `make run`."
 
 
+def measure_again(names: Sequence[str]) -> str:
+    """How what was measured already is measured anew; nothing is deleted."""
+    folders = listed([f"trials/{name}" for name in names])
+    return (
+        f"Measure {'it' if len(names) == 1 else 'them'} again: move {folders}, beside tables/, away, then `make run`."
+    )
+
+
 def evidence_of(found: Sequence[Cell]) -> list[Evidence]:
     """That they have no time."""
     return [Evidence("summary.csv", ("status", "reason"), tuple(cell.name for cell in found))] if found else []

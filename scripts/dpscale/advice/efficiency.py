@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dpscale.advice.cells import INTERVAL, Cell, base_of, evidence_of, reasons_of, text, to_measure, warnings_of
+from dpscale.advice.cells import (
+    INTERVAL,
+    Cell,
+    base_of,
+    evidence_of,
+    measure_again,
+    reasons_of,
+    text,
+    to_measure,
+    warnings_of,
+)
 from dpscale.advice.least import MAKE_MORE, NARROWER
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
 from dpscale.advice.words import amount
@@ -13,8 +23,6 @@ from dpscale.statistics import Estimate
 from dpscale.words import listed
 
 COLUMNS = ("scaling_efficiency", "scaling_efficiency_low", "scaling_efficiency_high", "speedup_spread")
-AGAIN = "Measure what has no times again."
-AGAIN_ON_FEWER = "Measure those on fewer devices again, before you add more."
 ADD_A_BASE = "Add 1x1 to the topologies, and single to the strategies."
 
 
@@ -97,7 +105,7 @@ def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: 
                 said,
                 verdict=f"{unknown}: rows have a base and no scaling efficiency.",
                 missing=f"times of {listed([cell.name for cell in several])}, and of their bases",
-                next_steps=(AGAIN,),
+                next_steps=(measure_again([cell.name for cell in several]),),
             )
         return replace(
             said,
@@ -167,8 +175,8 @@ def _of_fewer(cells: _Cells, least_efficiency: float) -> tuple[str, str]:
         return f"launches: 6 of {listed(few)} and of the base", MAKE_MORE
     if across := [cell.name for cell in cells.fewer if cells.shares[cell.name].high >= least_efficiency]:
         return f"launches of {listed(across)}: so many that intervals part from what is asked for", NARROWER
-    less = listed([cell.name for cell in cells.fewer])
-    return f"what is different about {less}: measure them again", AGAIN_ON_FEWER
+    less = [cell.name for cell in cells.fewer]
+    return f"what is different about {listed(less)}", f"{measure_again(less)} Do so before you add devices."
 
 
 def _above(cells: _Cells) -> str:
@@ -209,5 +217,5 @@ def _with_what_is_open(said: Sentence, cells: _Cells, wanted: str) -> Sentence:
     if baseless:
         next_steps.append(ADD_A_BASE)
     if timeless:
-        next_steps.append(AGAIN)
+        next_steps.append(measure_again(timeless))
     return replace(said, why=" ".join(why), missing="; ".join(missing), next_steps=tuple(next_steps))

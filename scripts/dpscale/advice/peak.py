@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpscale.advice.cells import INTERVAL, Cell, base_of, text, to_measure, warnings_of
+from dpscale.advice.cells import INTERVAL, Cell, base_of, measure_again, text, to_measure, warnings_of
 from dpscale.advice.least import MAKE_MORE
 from dpscale.advice.peaks import peak_of
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
@@ -101,7 +101,7 @@ def share_of_peak(
             said,
             verdict=f"{unknown}: throughput is missing in its row.",
             missing="throughput per device",
-            next_steps=("Measure it again.",),
+            next_steps=(measure_again([cell.name for cell in those if cell.name not in shares]),),
         )
     share, above = shares[best.name], next((name for name in shares if shares[name].value > 100), best.name)
     if shares[above].value > 100:
