@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpscale.advice.sentences import Evidence
+from dpscale.advice.words import cells_named
 from dpscale.statistics import Estimate
 from dpscale.strategies import STRATEGIES
 from dpscale.tables.cells import CELL_KEY, measured, name_of
@@ -78,7 +79,7 @@ def _grouped(found: Sequence[tuple[str, str]]) -> list[str]:
     names: dict[str, list[str]] = {}
     for what, name in found:
         names.setdefault(what, []).append(name)
-    return [f"{listed(named)}: {what}" for what, named in names.items()]
+    return [f"{cells_named(named)}: {what}" for what, named in names.items()]
 
 
 def to_measure(found: Sequence[Cell]) -> str:
@@ -92,7 +93,7 @@ def to_measure(found: Sequence[Cell]) -> str:
 
 def measure_again(names: Sequence[str]) -> str:
     """How what was measured already is measured anew; nothing is deleted."""
-    folders = listed([f"trials/{name}" for name in names])
+    folders = cells_named([f"trials/{name}" for name in names])
     return (
         f"Measure {'it' if len(names) == 1 else 'them'} again: move {folders}, beside tables/, away, then `make run`."
     )

@@ -15,10 +15,9 @@ from dpscale.advice.causes import APART, CONTENTION, EXCHANGE, WRAPPER, Found
 from dpscale.advice.cells import INTERVAL, Cell, is_control, text, trainings, warnings_of
 from dpscale.advice.least import MAKE_MORE, NARROWER
 from dpscale.advice.sentences import SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, sentence
+from dpscale.advice.words import amount, cells_named, sentence
 from dpscale.statistics import Estimate
 from dpscale.tables.cells import CELL_KEY
-from dpscale.words import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,11 +78,11 @@ def _of_cell(cell: Cell, control: Cell, found: Sequence[Cell], comparisons: pd.D
             said,
             verdict=f"{said.verdict}: with fewer than 6 launches there are no intervals.",
             why=f"{measured} That may be chance.",
-            missing=f"launches: 6 of {listed(rows)}",
+            missing=f"launches: 6 of {cells_named(rows)}",
             next_steps=(MAKE_MORE, EXPLAIN),
         )
     larger, *others = parts
-    named = f"launches of {listed(rows)}"
+    named = f"launches of {cells_named(rows)}"
     if larger.takes.high <= 0:
         return replace(
             said,

@@ -18,9 +18,8 @@ from dpscale.advice.cells import (
 )
 from dpscale.advice.least import MAKE_MORE, NARROWER
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount
+from dpscale.advice.words import amount, cells_named
 from dpscale.statistics import Estimate
-from dpscale.words import listed
 
 COLUMNS = ("scaling_efficiency", "scaling_efficiency_low", "scaling_efficiency_high", "speedup_spread")
 ADD_A_BASE = "Add 1x1 to the topologies, and single to the strategies."
@@ -104,7 +103,7 @@ def efficiency(found: Sequence[Cell], absent: Sequence[Cell], least_efficiency: 
             return replace(
                 said,
                 verdict=f"{unknown}: rows have a base and no scaling efficiency.",
-                missing=f"times of {listed([cell.name for cell in several])}, and of their bases",
+                missing=f"times of {cells_named([cell.name for cell in several])}, and of their bases",
                 next_steps=(measure_again([cell.name for cell in several]),),
             )
         return replace(
@@ -172,11 +171,11 @@ def _few(cells: _Cells, of: Sequence[Cell]) -> list[str]:
 def _of_fewer(cells: _Cells, least_efficiency: float) -> tuple[str, str]:
     """What would say whether fewer devices have less, and why; and how to get it."""
     if few := _few(cells, cells.fewer):
-        return f"launches: 6 of {listed(few)} and of the base", MAKE_MORE
+        return f"launches: 6 of {cells_named(few)} and of the base", MAKE_MORE
     if across := [cell.name for cell in cells.fewer if cells.shares[cell.name].high >= least_efficiency]:
-        return f"launches of {listed(across)}: so many that intervals part from what is asked for", NARROWER
+        return f"launches of {cells_named(across)}: so many that intervals part from what is asked for", NARROWER
     less = [cell.name for cell in cells.fewer]
-    return f"what is different about {listed(less)}", f"{measure_again(less)} Do so before you add devices."
+    return f"what is different about {cells_named(less)}", f"{measure_again(less)} Do so before you add devices."
 
 
 def _above(cells: _Cells) -> str:
@@ -199,19 +198,19 @@ def _with_what_is_open(said: Sentence, cells: _Cells, wanted: str) -> Sentence:
     timeless = [cell.name for cell in without if cell.name not in baseless]
     why, missing, next_steps = [], [], []
     if few:
-        why.append(f"There is no interval for {listed(few)}: it takes 6 launches of each and of the base.")
-        missing.append(f"launches: 6 of {listed(few)} and of the base")
+        why.append(f"There is no interval for {cells_named(few)}: it takes 6 launches of each and of the base.")
+        missing.append(f"launches: 6 of {cells_named(few)} and of the base")
     if across:
-        why.append(f"Intervals hold {wanted}: {', '.join(map(cells.of, across))}.")
+        why.append(f"Intervals hold {wanted}: {cells_named([cells.of(cell) for cell in across])}.")
         missing.append(
-            f"launches of {listed([cell.name for cell in across])}: so many that its interval lies on one side of {wanted}"
+            f"launches of {cells_named([cell.name for cell in across])}: so many that its interval lies on one side of {wanted}"
         )
     if baseless:
-        why.append(f"There is no base for {listed(baseless)}: one device with all else equal.")
-        missing.append(f"a base of {listed(baseless)}")
+        why.append(f"There is no base for {cells_named(baseless)}: one device with all else equal.")
+        missing.append(f"a base of {cells_named(baseless)}")
     if timeless:
-        why.append(f"Rows of {listed(timeless)} have a base and no scaling efficiency.")
-        missing.append(f"times of {listed(timeless)}, and of their bases")
+        why.append(f"Rows of {cells_named(timeless)} have a base and no scaling efficiency.")
+        missing.append(f"times of {cells_named(timeless)}, and of their bases")
     if few or across:
         next_steps.append(NARROWER if across else MAKE_MORE)  # the former repeats what has few launches, too
     if baseless:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from dpscale.advice.cells import Cell, evidence_of, other_precision, reasons_of, to_measure, warnings_of
 from dpscale.advice.ranking import Ranking
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, decimals, number
+from dpscale.advice.words import AT_MOST, FIRST, amount, cells_named, decimals, number
 from dpscale.statistics import Estimate
-from dpscale.words import counted, listed
+from dpscale.words import counted
 
+SET_REPEATS = "Set repeats:"
 MAKE_MORE = "Run `make more`, which repeats the cells that need it."
 NEAR = 1.05  # times the best median: up to there fewer devices are advised
 AT_LEAST = 6  # launches that it makes of each
@@ -74,7 +75,7 @@ def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sent
         )
     undecided = replace(shared, missing=_missing(ranking), next_steps=_next_steps(ranking))
     if _are_equal(ranking):
-        equal = f"all launches of {listed([cell.name for cell in ranking.contenders])} are equal"
+        equal = f"all launches of {cells_named([cell.name for cell in ranking.contenders])} are equal"
         return replace(undecided, verdict=f"Which cell {asked.does} can't be said: {equal}, {costs} an epoch.")
     if not ranking.won:
         return replace(
@@ -86,7 +87,7 @@ def least(asked: Least, ranking: Ranking | None, absent: Sequence[Cell]) -> Sent
     return replace(
         undecided,
         support=PARTLY,
-        verdict=f"{listed(names, last='or')} {asked.does}, which of them is open: in {name} an epoch takes {costs}.",
+        verdict=f"{cells_named(names, last='or')} {asked.does}, which of them is open: in {name} an epoch takes {costs}.",
         why=" ".join([*_open(asked, ranking), _beyond_noise(asked, ranking)]),
     )
 
@@ -131,12 +132,15 @@ def _open(asked: Least, ranking: Ranking) -> Iterator[str]:
         fewest = min(count for _, count in few)
         yield f"With {counted(fewest, 'launch', 'launches')} a difference can't be told from chance: it takes {ranking.needed} of each."
     if apart := [duel.other.cell.name for duel, _ in few if duel.separated]:
-        yield f"All launches of {listed(apart)} took more."
+        yield f"All launches of {cells_named(apart)} took more."
     if among := [duel.other.cell.name for duel, _ in few if not duel.separated]:
-        yield f"Launches of {listed(among)} lie among its own."
-    for duel in ranking.open:
-        if not duel.too_few:
-            yield _undecided(duel.other.cell.name, duel.versus.ratio, asked.noun)
+        yield f"Launches of {cells_named(among)} lie among its own."
+    undecided = [duel for duel in ranking.open if not duel.too_few]
+    shown = undecided if len(undecided) <= AT_MOST else undecided[:FIRST]
+    for duel in shown:
+        yield _undecided(duel.other.cell.name, duel.versus.ratio, asked.noun)
+    if more := len(undecided) - len(shown):
+        yield f"{more} other cells are as undecided."
 
 
 def _undecided(name: str, ratio: Estimate, noun: str) -> str:
@@ -161,7 +165,7 @@ def _are_equal(ranking: Ranking) -> bool:
 
 
 def _missing(ranking: Ranking) -> str:
-    names = listed([cell.name for cell in ranking.contenders])
+    names = cells_named([cell.name for cell in ranking.contenders])
     if ranking.too_few:
         return f"launches: {ranking.needed} of each of {names}"
     if _are_equal(ranking):
@@ -171,7 +175,7 @@ def _missing(ranking: Ranking) -> str:
 
 def _next_steps(ranking: Ranking) -> tuple[str, ...]:
     if ranking.too_few:
-        return (MAKE_MORE if ranking.needed <= AT_LEAST else f"Set repeats: {ranking.needed}.",)
+        return (MAKE_MORE if ranking.needed <= AT_LEAST else f"{SET_REPEATS} {ranking.needed}.",)
     best = ranking.best.cell
     times = {best.name: 1.0, **{duel.other.cell.name: duel.versus.ratio.value for duel in ranking.open}}
     near = [cell for cell in ranking.contenders if times[cell.name] <= NEAR]

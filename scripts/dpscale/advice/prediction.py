@@ -12,7 +12,7 @@ from dpscale.advice.cells import INTERVAL, Cell
 from dpscale.advice.fastest import by_time
 from dpscale.advice.least import MAKE_MORE
 from dpscale.advice.sentences import PARTLY, SHOWN, WITHHELD, Evidence, Sentence
-from dpscale.advice.words import amount, number
+from dpscale.advice.words import amount, cells_named, number
 from dpscale.scaling_model.losses import NOTHING
 from dpscale.statistics import Estimate
 from dpscale.tables.cells import name_of
@@ -76,7 +76,7 @@ def prediction(table: pd.DataFrame, found: Sequence[Cell]) -> Sentence:
         names = tuple(dict.fromkeys(rival.name for rival in rivals if rival is not None))
         return replace(
             said,
-            verdict=f"{said.verdict}: nothing is predicted on more devices than {listed(names)} used, the fastest of its strategy.",
+            verdict=f"{said.verdict}: nothing is predicted on more devices than {cells_named(names)} used, the fastest of its strategy.",
             follows_from=_with(said.follows_from, *names),
             why=record,
             missing="predictions on more devices: prediction.topologies",

@@ -69,7 +69,8 @@ class Ranking:
 
     @property
     def open(self) -> list[Duel]:
-        return [duel for duel in self.duels if not duel.won]
+        """In the order of their costs."""
+        return sorted((duel for duel in self.duels if not duel.won), key=lambda duel: duel.versus.ratio.value)
 
     @property
     def too_few(self) -> list[Duel]:

@@ -11,7 +11,7 @@ from dpscale.advice.cost import device_hours, money
 from dpscale.advice.efficiency import efficiency
 from dpscale.advice.energy import energy
 from dpscale.advice.fastest import by_time, fastest
-from dpscale.advice.least import MAKE_MORE, NARROWER
+from dpscale.advice.least import MAKE_MORE, NARROWER, SET_REPEATS
 from dpscale.advice.peak import Flops, share_of_peak
 from dpscale.advice.prediction import prediction
 from dpscale.advice.sentences import PARTLY, WITHHELD, Sentence
@@ -69,8 +69,8 @@ def in_short(answers: Sequence[Sentence], absent: Sequence[Cell]) -> Sentence:
     limit = [said for said in causes_of if said.cell == speed.cell or said is causes_of[0]]
     used = [speed, devices, *reversed(limit)]
     steps = list(dict.fromkeys(step for said in used for step in said.next_steps))
-    if NARROWER in steps and MAKE_MORE in steps:
-        steps.remove(MAKE_MORE)  # the other one repeats these cells, too
+    if MAKE_MORE in steps and (NARROWER in steps or any(step.startswith(SET_REPEATS) for step in steps)):
+        steps.remove(MAKE_MORE)  # these repeat its cells, too
     return Sentence(
         about="in_short",
         support=used[0].support if len({said.support for said in used}) == 1 else PARTLY,

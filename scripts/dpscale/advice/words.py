@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpscale.statistics import Estimate
+from dpscale.words import listed
+
+AT_MOST = 5  # cells that are named one by one in a sentence
+FIRST = 3  # named of more
 
 
 def decimals(value: float) -> int:
@@ -39,3 +45,11 @@ def amount(found: Estimate, unit: str) -> str:
 def sentence(text: str) -> str:
     """With a capital letter, unless it begins with a name, which keeps its spelling."""
     return text if "/" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
+
+
+def cells_named(names: Sequence[str], last: str = "and") -> str:
+    """`a, b and c`; of many `a, b, c and 34 other cells`, all of which are among what the sentence follows from."""
+    if len(names) <= AT_MOST:
+        return listed(names, last)
+    others = f"{len(names) - FIRST} other cells"
+    return listed([*names[:FIRST], others if last == "and" else f"one of {others}"], last)
