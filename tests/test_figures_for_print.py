@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from factories import a_trial, an_unavailable_record, measured, rank_facts, repeats
+from figured import EXPLAINED, ROWS, tables_of, words
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from test_figures import EXPLAINED, ROWS, tables_of, words
 
 from dpscale.config import FigureConfig, load_config
 from dpscale.figures import FIGURES, PRINTED, make_figure, render, render_for_print
