@@ -1,4 +1,4 @@
-# make run | more | snapshot | compare | bundle | test | lint | bench | campaign | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
+# make run | more | snapshot | compare | bundle | test | lint | bench | campaign | fuzz | deepspeed | horovod: each prepares .venv first, which takes minutes once and then nothing.
 #
 #   PYTHON=python3.12     another interpreter, 3.11 or newer
 #   CORES=4               how many cores Snakemake may use
@@ -7,6 +7,7 @@
 #   ARGS="--config partial=true"   more arguments for snakemake
 #   PRESET=workflow/experiments/every_strategy.yaml   a configuration over config.yaml, wherever config.yaml is read
 #   SEEDS=20              make campaign: how many
+#   CONFIGS=30000         make fuzz: how many
 #   MORE=5 MOST=30        make more: intervals at most 5 % of the epoch time wide, by 30 repeats of a cell at most
 #   NAME=before           make snapshot: what the result set is called; without it, those that are kept are listed
 #   BEFORE=a AFTER=b      make compare: two snapshots; without AFTER, the first and the present results
@@ -23,6 +24,7 @@ BIN := .venv/bin
 PRESET ?=
 OVER = $(if $(PRESET),--configfile $(PRESET))
 SEEDS ?= 20
+CONFIGS ?= 30000
 MORE ?= 5
 MOST ?= 30
 NAME ?=
@@ -41,7 +43,7 @@ RUN_LOCK := $(word 1,$(LOCKS))
 DEV_LOCK := $(word 2,$(LOCKS))
 DEEPSPEED_LOCK := $(word 3,$(LOCKS))
 
-.PHONY: run reprobe more snapshot compare bundle test lint format bench campaign deepspeed horovod schema lock clean
+.PHONY: run reprobe more snapshot compare bundle test lint format bench campaign fuzz deepspeed horovod schema lock clean
 
 run: .venv/run-ready
 	@$(BIN)/python scripts/read_configs.py $(ARGS) $(OVER)
@@ -99,6 +101,10 @@ bench: .venv/dev-ready
 # The same 12 trials under the faults of each seed (tests/campaign): 1 to 2 minutes a seed on two quiet cores.
 campaign: .venv/dev-ready
 	PYTHONPATH=scripts:tests $(BIN)/python -m campaign --seeds=$(SEEDS)
+
+# Configurations that no run before has tried, each of which must be planned or refused in words: minutes.
+fuzz: .venv/dev-ready
+	DPSCALE_FUZZ_CONFIGS=$(CONFIGS) $(BIN)/pytest -n $(WORKERS) --hypothesis-profile=others tests/test_fuzz.py -k changed_preset
 
 # Optional: what the strategy `deepspeed` needs; without it, that strategy is unavailable and says so.
 deepspeed: .venv/deepspeed-ready

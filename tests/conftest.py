@@ -1,4 +1,5 @@
-"""What all tests share: with DPSCALE_FORBID_SKIPS=1 (CI) a skipped test fails, unless it needs a GPU; who runs beside whom."""
+"""What all tests share: with DPSCALE_FORBID_SKIPS=1 (CI) a skipped test fails, unless it needs a GPU; who runs beside whom; what
+Hypothesis tries."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -7,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+
+# The same examples each time, so that the same code ends the same way; `make fuzz` looks for others.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("others", deadline=None, print_blob=True)
+settings.load_profile("same")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -115,7 +115,7 @@ def test_a_pair_agrees_with_the_speedup_over_the_same_cell():
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(*[st.lists(st.floats(0.5, 2.0), min_size=1, max_size=8)] * 2)
 def test_nobody_is_faster_whose_interval_or_test_does_not_say_so(mine, other):
     (pair,) = comparisons_of(repeats(ONE, other), repeats(TWO, mine)).itertuples()

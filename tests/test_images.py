@@ -405,7 +405,7 @@ def test_evaluation_shows_what_torchvisions_resize_and_centre_crop_show(tree, tm
     assert torch.equal(ours, theirs)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.integers(1, 700), st.integers(1, 700), st.integers(0, 2**32))
 def test_a_random_crop_lies_in_the_image(width, height, seed):
     box = random_box(width, height, np.random.default_rng(seed))

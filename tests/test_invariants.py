@@ -64,7 +64,7 @@ def launches(draw):
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(launches())
 def test_rows_of_timings_and_summary_fit_together_whatever_was_measured(found):
     tables = make_tables(found)  # refuses what does not

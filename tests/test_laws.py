@@ -72,7 +72,7 @@ def test_too_few_numbers_of_devices_are_refused_with_how_many_are_missing(law, d
         LAWS[law](devices, [1.0] * len(devices))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.5, 5), min_size=4, max_size=4), st.floats(1e-6, 1e6), st.permutations(range(4)))
 def test_neither_the_unit_of_time_nor_the_order_of_points_plays_a_part(times, unit, order):
     for law in LAWS:

@@ -91,7 +91,7 @@ def test_a_very_large_overhead_is_not_taken_for_communication():
     assert slow_input.step_time / made(onset=1.3)[3].step_time < 1.15
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(COSTS, COSTS, COSTS, st.floats(1e-6, 1e6))
 def test_the_unit_of_time_plays_no_part(onset, doubling, second_node, scale):
     one = expected(made(onset, doubling, second_node), Layout(4, 32))
@@ -101,7 +101,7 @@ def test_the_unit_of_time_plays_no_part(onset, doubling, second_node, scale):
     assert other.high == pytest.approx(one.high * scale)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(COSTS, COSTS, COSTS)
 def test_intervals_widen_with_the_distance_and_stay_positive(onset, doubling, second_node):
     points = made(onset, doubling, second_node)
@@ -114,7 +114,7 @@ def test_intervals_widen_with_the_distance_and_stay_positive(onset, doubling, se
     assert widths[0] > 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(0.2, 5), min_size=4, max_size=4))
 def test_any_times_give_a_positive_prediction_that_no_more_nodes_shorten(times):
     points = [Point(1, devices, time) for devices, time in zip((1, 2, 4, 8), times, strict=True)]
@@ -128,7 +128,7 @@ LAYOUTS = st.tuples(st.sampled_from([1, 2, 3, 4, 8]), st.sampled_from([1, 2, 3, 
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.dictionaries(LAYOUTS, st.floats(1e-3, 1e3), min_size=2), LAYOUTS)
 def test_no_layouts_and_times_lead_to_nonsense(times, target):
     points = [Point(nodes, devices, time) for (nodes, devices), time in times.items()]

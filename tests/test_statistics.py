@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, bootstrap, kendalltau, norm, quantile_test
 
@@ -217,7 +217,6 @@ def test_a_factor_that_would_swap_low_and_high_is_refused():
         Estimate(2.0, 1.0, 4.0, "range of 3").times(-1.0)
 
 
-@settings(deadline=None)
 @given(VALUES, VALUES)
 def test_low_and_high_enclose_the_value_and_are_finite(numerators, denominators):
     for found in (estimate(numerators), ratio(numerators, denominators)):
@@ -227,7 +226,6 @@ def test_low_and_high_enclose_the_value_and_are_finite(numerators, denominators)
         assert math.isfinite(found.high)
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_the_order_of_repeats_does_not_matter(values):
     assert estimate(values) == estimate(values[::-1])

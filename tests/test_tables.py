@@ -141,7 +141,7 @@ def test_the_bases_speedup_is_exactly_one():
     assert summary.loc["single", columns].tolist() == [1, 1, 1, 1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.floats(0.01, 1e4), min_size=1, max_size=8))
 def test_it_is_exactly_one_whatever_was_measured(epochs_s):
     assert summary_of(repeats(SINGLE, epochs_s)).loc["single"].speedup == 1.0

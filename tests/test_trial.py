@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 import pytest
 from factories import a_trial
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpscale.launched import Options, Topology
@@ -38,7 +38,6 @@ def parsed(argv: list[str]) -> Trial:
     return Trial.from_args(parser.parse_args(argv))
 
 
-@settings(deadline=None)
 @given(TRIALS)
 def test_a_trial_comes_back_from_its_command_line(trial):
     assert parsed(trial.to_args()) == trial

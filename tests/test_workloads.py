@@ -74,7 +74,6 @@ def test_only_whole_global_batches_are_trained_on():
     assert [rank.shape for rank in epoch_of(2, samples=129, global_batch=64)] == [(2, 32)] * 2
 
 
-@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 20), st.integers(1, 7), st.integers(0, 2**32 - 1), st.integers(0, 5))
 def test_for_any_sizes_ranks_are_disjoint_and_equal(samples, batch, world_size, seed, epoch):
     ranks = [training_indices(samples, batch, rank, world_size, seed, epoch) for rank in range(world_size)]
@@ -86,7 +85,7 @@ def test_for_any_sizes_ranks_are_disjoint_and_equal(samples, batch, world_size, 
 # Evaluation indices
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.integers(0, 200), st.integers(1, 70), st.integers(1, 7))
 def test_every_test_sample_is_evaluated_exactly_once_by_any_number_of_ranks(samples, batch, world_size):
     """Fault B2, pytorch/examples#1063: a loader that drops what fills no batch never evaluates the end of the test set."""
