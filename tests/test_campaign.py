@@ -112,6 +112,17 @@ def test_files_that_are_cut_under_their_final_names_are_found(checkout: Checkout
     assert [problem.partition(": ")[0] for problem in half_written(checkout.results())] == [str(path) for path in cut]
 
 
+def test_a_draft_that_a_kill_left_behind_is_no_half_written_record(checkout: Checkout):
+    """Between its steps' and its own move to their final names."""
+    record = checkout.results(RECORD)
+    drafts = record.parent / ".attempt"
+    drafts.mkdir()
+    shutil.copy(record, drafts)
+    record.unlink()
+    assert half_written(checkout.results()) == []
+    assert [problem.rpartition("/")[2] for problem in remains(checkout)] == [".attempt is left"]
+
+
 def test_an_orphan_is_found(checkout: Checkout):
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
     with subprocess.Popen(sleep, env=checkout.environment()) as orphan:

@@ -15,6 +15,7 @@ from pipeline import Checkout
 from dpscale.errors import UserError
 from dpscale.record import MONITOR, RECORD, STEPS, Record, read_steps
 
+DRAFTS = ".attempt"  # folder of files that have not their final names yet
 TOLERANCE = 1e-6  # of losses, on a CPU
 GRACE_S = 20.0  # until the kernel and a launch that ends in order are through
 
@@ -39,9 +40,10 @@ class Ended:
 
 
 def _records(results: Path) -> Iterator[tuple[str, Path]]:
-    """Whatever is called a record, by its place."""
+    """Whatever is called a record, by its place; a draft, of which other files may have been put in place already, is none."""
     for path in sorted(results.rglob(RECORD)):
-        yield str(path.parent.relative_to(results)), path
+        if DRAFTS not in path.parts:
+            yield str(path.parent.relative_to(results)), path
 
 
 def _learned(path: Path) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def orphans(checkout: Checkout, grace_s: float = GRACE_S) -> list[str]:
 def remains(checkout: Checkout) -> list[str]:
     """What an experiment that has come to its end must not hold: locks, drafts, checkpoints."""
     found = [*(checkout.root / ".snakemake/locks").glob("*"), *(checkout.root / ".snakemake/holders").glob("*")]
-    found += [*checkout.results().rglob(".attempt"), *checkout.results().rglob(".checkpoints")]
+    found += [*checkout.results().rglob(DRAFTS), *checkout.results().rglob(".checkpoints")]
     found += checkout.results().glob("*/tables/*.partial")
     return [f"{path.relative_to(checkout.root)} is left" for path in sorted(found)]
 
